@@ -1,0 +1,142 @@
+"""What every loader returns: arrays, and the public facts declared about them."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Public lower and upper bounds of the values: one pair for all features, or one each.
+
+    Bounds are declared or learned privately, never read off the data: a maximum is a record.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        pairs = list(zip(self.low, self.high, strict=False))
+        if len(self.low) != len(self.high) or not pairs:
+            raise InputError(
+                "bounds do not match",
+                got=f"{len(self.low)} lower and {len(self.high)} upper",
+                expected="one upper bound for each lower bound",
+            )
+        for low, high in pairs:
+            if not (np.isfinite(low) and np.isfinite(high) and low < high):
+                raise InputError(
+                    "bad bounds", got=f"[{low}, {high}]", expected="finite numbers, low < high"
+                )
+
+    def clamp_and_scale(self, x: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Map values to [0, 1] by the public bounds; values outside are clamped to them."""
+        shape = (1, -1) if len(self.low) > 1 else (1,)
+        low = np.asarray(self.low, dtype=np.float32).reshape(shape)
+        high = np.asarray(self.high, dtype=np.float32).reshape(shape)
+        scaled = (x.astype(np.float32) - low) / (high - low)
+        return np.clip(scaled, 0.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Split:
+    """Examples `x` (first axis: examples) with integer labels `y` in 0..classes-1."""
+
+    x: NDArray[np.generic]
+    y: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedFact:
+    """A public fact that was learned privately, and the pure epsilon it cost."""
+
+    name: str
+    epsilon: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dataset:
+    """Train and test arrays with the facts that may be published about them.
+
+    `bounds`, `classes` and `nominal_size` are public: declared by whoever knows the data, or
+    learned privately and listed in `learned`. Nothing in Privet that decides how a private
+    mechanism runs ever looks at `len(train)` or at the values instead.
+    """
+
+    name: str
+    train: Split
+    test: Split
+    bounds: Bounds
+    classes: tuple[str, ...]
+    nominal_size: int
+    licence: str
+    source: str
+    unit: str = "example"
+    test_is_public: bool = False
+    learned: tuple[LearnedFact, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if len(self.classes) < 2:
+            raise InputError(
+                f"data set '{self.name}' declares too few classes",
+                got=len(self.classes),
+                expected="at least 2",
+            )
+        if self.nominal_size < 1:
+            raise InputError(
+                f"data set '{self.name}' declares a bad nominal size",
+                got=self.nominal_size,
+                expected="a positive whole number",
+            )
+        for part, split in (("train", self.train), ("test", self.test)):
+            check_split(f"{self.name}/{part}", split, n_classes=len(self.classes))
+        if self.train.x.shape[1:] != self.test.x.shape[1:]:
+            raise InputError(
+                f"data set '{self.name}': train and test examples differ in shape",
+                got=f"{self.train.x.shape[1:]} and {self.test.x.shape[1:]}",
+                expected="the same shape",
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return tuple(self.train.x.shape[1:])
+
+
+def check_split(where: str, split: Split, *, n_classes: int) -> None:
+    """Refuse arrays that cannot be trained on; say which and why."""
+    if len(split.x) != len(split.y):
+        raise InputError(
+            f"{where}: examples and labels differ in number",
+            got=f"{len(split.x)} examples, {len(split.y)} labels",
+            expected="one label for each example",
+        )
+    if len(split) == 0:
+        raise InputError(f"{where} has zero examples", expected="at least one")
+    if split.x.dtype.kind not in "uif":
+        raise InputError(f"{where}: values are not numbers", got=split.x.dtype)
+    if split.x.dtype.kind == "f" and not np.isfinite(split.x).all():
+        bad = int(np.argwhere(~np.isfinite(split.x))[0][0])
+        raise InputError(
+            f"{where}: NaN or infinite value in example {bad}",
+            fix="fill or drop missing values before training",
+        )
+    if split.y.min() < 0 or split.y.max() >= n_classes:
+        bad = int(np.argwhere((split.y < 0) | (split.y >= n_classes))[0][0])
+        raise InputError(
+            f"{where}: label out of range in example {bad}",
+            got=int(split.y[bad]),
+            expected=f"0..{n_classes - 1}",
+        )
+    if where.endswith("/train") and (split.y == split.y[0]).all():
+        raise InputError(
+            f"{where}: every example has the same class",
+            got=f"class {int(split.y[0])} only",
+            expected="at least two classes",
+        )
