@@ -10,9 +10,7 @@ class PrivetError(Exception):
 
     exit_code = 1
 
-    def __init__(
-        self, what: str, *, got: object = None, expected: str = "", fix: str = ""
-    ) -> None:
+    def __init__(self, what: str, *, got: object = None, expected: str = "", fix: str = "") -> None:
         parts = [what if got is None else f"{what}: got {got}"]
         if expected:
             parts.append(f"expected {expected}")

@@ -1,11 +1,14 @@
 """What every loader returns: arrays, and the public facts declared about them."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.errors import InputError
+
+_BLOCK = 4096  # examples scaled at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,18 +30,22 @@ class Bounds:
                 expected="one upper bound for each lower bound",
             )
         for low, high in pairs:
-            if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            # The width must be finite too, or everything would be scaled to zero.
+            if not (low < high and math.isfinite(high - low)):
                 raise InputError(
                     "bad bounds", got=f"[{low}, {high}]", expected="finite numbers, low < high"
                 )
 
     def clamp_and_scale(self, x: NDArray[np.generic]) -> NDArray[np.float32]:
         """Map values to [0, 1] by the public bounds; values outside are clamped to them."""
-        shape = (1, -1) if len(self.low) > 1 else (1,)
-        low = np.asarray(self.low, dtype=np.float32).reshape(shape)
-        high = np.asarray(self.high, dtype=np.float32).reshape(shape)
-        scaled = (x.astype(np.float32) - low) / (high - low)
-        return np.clip(scaled, 0.0, 1.0)
+        low, high = np.asarray(self.low), np.asarray(self.high)
+        scaled = np.empty(x.shape, dtype=np.float32)
+        # In double precision, because narrow bounds around large values vanish in single
+        # (1e9..1e9+1 has width 0 there); in blocks, so that images need not double in memory.
+        for start in range(0, len(x), _BLOCK):
+            block = np.clip(x[start : start + _BLOCK].astype(np.float64), low, high)
+            scaled[start : start + _BLOCK] = (block - low) / (high - low)
+        return scaled
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,6 +108,12 @@ class Dataset:
                 f"data set '{self.name}': train and test examples differ in shape",
                 got=f"{self.train.x.shape[1:]} and {self.test.x.shape[1:]}",
                 expected="the same shape",
+            )
+        if len(self.bounds.low) > 1 and self.shape != (len(self.bounds.low),):
+            raise InputError(
+                f"data set '{self.name}': the bounds do not fit the examples",
+                got=f"{len(self.bounds.low)} pairs for examples of shape {self.shape}",
+                expected="one pair for all features, or one for each column of a table",
             )
 
     @property

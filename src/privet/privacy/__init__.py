@@ -1,0 +1,1 @@
+"""The mathematics of privacy: sampling, clipping, noise, trade-off functions, accounting."""

@@ -1,0 +1,86 @@
+"""A run's account: the ledger is charged before a step's output is used, and a redone step is
+free only if it is shown to be the same.
+
+The journal (a private file) holds a fingerprint of every update. After a crash the steps since the
+last checkpoint are done again. With the same keys they give bit for bit the same updates: nothing
+new was revealed, nothing is charged. A step that comes out different (keys were not kept, other
+hardware, changed data) met fresh noise: that is a second release of its batch and is charged again.
+"""
+
+from pathlib import Path
+
+from privet.engine.plan import Plan
+from privet.errors import InputError
+from privet.ledger import Ledger
+
+
+class RunAccount:
+    """Ties a plan to its reservation in the ledger and to the journal of its updates."""
+
+    def __init__(self, ledger: Ledger, run_id: str, journal: Path | None) -> None:
+        self.ledger = ledger
+        self.run_id = run_id
+        self._path = journal
+        self._seen = _read_journal(journal)
+
+    @classmethod
+    def open(
+        cls,
+        ledger: Ledger,
+        dataset: str,
+        plan: Plan,
+        *,
+        label: str,
+        private: bool,
+        journal: Path | None,
+    ) -> "RunAccount":
+        """Reserve the whole plan; refused by the ledger if a cap does not fit it.
+
+        `private` is False for a run whose noise is known (a test seed): it is entered as what it
+        is, an access without any privacy.
+        """
+        import dp_accounting as dp
+
+        step_event = plan.event(1).event if private else dp.NonPrivateDpEvent()
+        run_id = ledger.reserve(dataset, label=label, step_event=step_event, steps=plan.steps)
+        return cls(ledger, run_id, journal)
+
+    def charge(self, step: int) -> None:
+        """Before the step's output exists."""
+        self.ledger.charge(self.run_id, step)
+
+    def confirm(self, step: int, fingerprint: str) -> None:
+        """Before the step's output is used: note it, or charge again if it came out different."""
+        earlier = self._seen.get(step)
+        if earlier == fingerprint:
+            return
+        if earlier is not None:
+            self.ledger.recharge(self.run_id)
+        self._seen[step] = fingerprint
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(f"{step} {fingerprint}\n")
+
+    @property
+    def redone_steps(self) -> int:
+        """Steps that were charged a second time."""
+        return self.ledger.run(self.run_id).redone
+
+    def settle(self) -> None:
+        """Close the run in the ledger."""
+        self.ledger.settle(self.run_id)
+
+
+def _read_journal(path: Path | None) -> dict[int, str]:
+    if path is None or not path.exists():
+        return {}
+    seen: dict[int, str] = {}
+    for line in path.read_text().splitlines(keepends=True):
+        if not line.endswith("\n"):
+            break  # cut off by a crash before the update was used
+        try:
+            step, fingerprint = line.split()
+            seen[int(step)] = fingerprint
+        except ValueError:
+            raise InputError("corrupt step journal", got=f"{path}: {line!r}") from None
+    return seen

@@ -1,0 +1,362 @@
+"""What has been spent on which data set: every access an event, every cap a privacy filter.
+
+    datasets  a name, and under it every record ever seen under that name (keyed digests)
+    lineage   which data set came from which
+    caps      (epsilon, delta) and the Renyi order fixed with it
+    runs      one planned mechanism each: its step, how many steps were planned, charged, redone
+
+Two data sets are *related* if they share a record digest. A data set derived from others by
+changing rows (a re-encoding) shares none, so it is given its parents' digests as well. What was
+spent on any related data set counts against a cap: a record that is in both paid in both.
+
+A run reserves its whole plan in one transaction before it starts, so concurrent runs cannot
+jointly exceed a cap. Each step is charged before its output is used. `settle` gives back what was
+not charged; that is sound because the filter's sum simply stops earlier. The reservation is
+durable on disk; single charges survive a killed process (a power cut can only lose charges that
+the reservation still holds).
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from privet.errors import BudgetExceeded, CheckFailed, FaultyEnvironment, InputError
+from privet.privacy.accounting import DpEvent
+from privet.privacy.events import from_json, to_json
+from privet.privacy.filters import RenyiFilter
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS datasets (
+    name TEXT PRIMARY KEY, unit TEXT NOT NULL, registered TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS snapshots (
+    dataset TEXT NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (dataset, digest));
+CREATE TABLE IF NOT EXISTS rows (
+    dataset TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (dataset, digest)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS rows_by_digest ON rows (digest, dataset);
+CREATE TABLE IF NOT EXISTS lineage (
+    child TEXT NOT NULL, parent TEXT NOT NULL, PRIMARY KEY (child, parent));
+CREATE TABLE IF NOT EXISTS caps (
+    dataset TEXT PRIMARY KEY,
+    epsilon REAL NOT NULL, delta REAL NOT NULL, renyi_order REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS runs (
+    id TEXT PRIMARY KEY, dataset TEXT NOT NULL, label TEXT NOT NULL, step_event TEXT NOT NULL,
+    planned INTEGER NOT NULL, charged INTEGER NOT NULL DEFAULT 0,
+    redone INTEGER NOT NULL DEFAULT 0, status TEXT NOT NULL DEFAULT 'open',
+    started TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """One planned mechanism and how far it got."""
+
+    id: str
+    dataset: str
+    label: str
+    step_event: DpEvent
+    planned: int
+    charged: int
+    redone: int
+    status: str
+    started: str
+
+    @property
+    def committed(self) -> int:
+        """Steps that count as spent: everything reserved while open, what was charged after."""
+        return (self.planned if self.status == "open" else self.charged) + self.redone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """What the ledger knows about one data set."""
+
+    name: str
+    unit: str
+    records: int
+    parents: tuple[str, ...]
+    related: tuple[str, ...]
+    cap: RenyiFilter | None
+    spent_epsilon: float | None
+    runs: tuple[RunRecord, ...]
+
+
+class Ledger:
+    """The ledger in one SQLite file; safe for many processes at once."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.digest_key = _load_or_make_key(self.path.with_suffix(".key"))
+            self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
+            # WAL with NORMAL: a killed process loses nothing; see `_durable` for power cuts.
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(SCHEMA)
+        except sqlite3.OperationalError as error:
+            raise FaultyEnvironment(
+                "cannot open the ledger",
+                got=f"{self.path} ({error})",
+                fix="set PRIVET_HOME to a writable folder",
+            ) from None
+        except sqlite3.DatabaseError as error:
+            raise InputError(
+                "corrupt ledger",
+                got=f"{self.path} ({error})",
+                fix="restore it from a backup; what it held was spent",
+            ) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def register(
+        self,
+        name: str,
+        *,
+        unit: str,
+        snapshot: str,
+        rows: Iterable[bytes],
+        parents: Iterable[str] = (),
+    ) -> None:
+        """Enter a data set, or add the records now found under its name.
+
+        Args:
+            name: what people call it.
+            unit: whose data one record is.
+            snapshot: digest of the whole set; a known one is not entered again.
+            rows: keyed digests of its records.
+            parents: registered data sets it was made from. If a record here is not one of
+                theirs (a re-encoding), it inherits all of theirs.
+        """
+        parents = tuple(parents)
+        with self._transaction():
+            known = self._one("SELECT unit FROM datasets WHERE name = ?", name)
+            if known and known[0] != unit:
+                raise InputError(
+                    f"data set '{name}' is registered with another unit",
+                    got=unit,
+                    expected=known[0],
+                )
+            for parent in parents:
+                self._require(parent)
+            if known and self._one(
+                "SELECT 1 FROM snapshots WHERE dataset = ? AND digest = ?", name, snapshot
+            ):
+                return
+            self._db.execute(
+                "INSERT OR IGNORE INTO datasets VALUES (?, ?, ?)", (name, unit, _now())
+            )
+            self._db.execute("INSERT OR IGNORE INTO snapshots VALUES (?, ?)", (name, snapshot))
+            self._db.executemany(
+                "INSERT OR IGNORE INTO rows VALUES (?, ?)", ((name, r) for r in rows)
+            )
+            for parent in parents:
+                self._db.execute("INSERT OR IGNORE INTO lineage VALUES (?, ?)", (name, parent))
+            if parents and not self._rows_within(name, parents):
+                for parent in parents:
+                    self._db.execute(
+                        "INSERT OR IGNORE INTO rows SELECT ?, digest FROM rows WHERE dataset = ?",
+                        (name, parent),
+                    )
+
+    def cap(self, name: str, epsilon: float, delta: float) -> RenyiFilter:
+        """Set the cap of a data set; refused if more than that is spent already."""
+        chosen = RenyiFilter.for_cap(epsilon, delta)
+        with self._transaction(durable=True):
+            self._require(name)
+            spent = self._spent(name, chosen)
+            if spent > chosen.budget:
+                raise BudgetExceeded(
+                    f"cap below what is already spent on '{name}'",
+                    got=f"epsilon={epsilon:g}",
+                    expected=f"at least {chosen.epsilon_spent(spent):.3g} at delta={delta:g}",
+                )
+            self._db.execute(
+                "INSERT OR REPLACE INTO caps VALUES (?, ?, ?, ?)",
+                (name, epsilon, delta, chosen.order),
+            )
+        return chosen
+
+    def reserve(self, name: str, *, label: str, step_event: DpEvent, steps: int) -> str:
+        """Reserve a whole plan, or raise `BudgetExceeded`; returns the run's id."""
+        run_id = secrets.token_hex(8)
+        with self._transaction(durable=True):
+            self._require(name)
+            self._require_room(name, step_event, steps)
+            self._db.execute(
+                "INSERT INTO runs (id, dataset, label, step_event, planned, started)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (run_id, name, label, json.dumps(to_json(step_event)), steps, _now()),
+            )
+        return run_id
+
+    def charge(self, run_id: str, step: int) -> None:
+        """Charge step number `step` (from 0) before its output is used; repeating is harmless."""
+        done = self._db.execute(
+            "UPDATE runs SET charged = MAX(charged, ?)"
+            " WHERE id = ? AND status = 'open' AND planned >= ?",
+            (step + 1, run_id, step + 1),
+        )
+        if done.rowcount != 1:
+            raise CheckFailed(f"step {step} of run {run_id} is not covered by an open reservation")
+
+    def recharge(self, run_id: str) -> None:
+        """Charge one step again: it was redone and gave another output."""
+        with self._transaction(durable=True):
+            run = self.run(run_id)
+            self._require_room(run.dataset, run.step_event, 1)
+            self._db.execute("UPDATE runs SET redone = redone + 1 WHERE id = ?", (run_id,))
+
+    def settle(self, run_id: str) -> None:
+        """Close a run; steps that were never charged are given back."""
+        with self._transaction(durable=True):
+            self.run(run_id)
+            self._db.execute("UPDATE runs SET status = 'settled' WHERE id = ?", (run_id,))
+
+    def run(self, run_id: str) -> RunRecord:
+        """One run by its id."""
+        found = self._runs("WHERE id = ?", run_id)
+        if not found:
+            raise InputError("unknown run", got=run_id, fix="see `privet ledger show`")
+        return found[0]
+
+    def account(self, name: str) -> Account:
+        """Everything known about one data set."""
+        self._require(name)
+        related = self._related(name)
+        cap = self._cap(name)
+        return Account(
+            name=name,
+            unit=self._one("SELECT unit FROM datasets WHERE name = ?", name)[0],
+            records=self._one("SELECT COUNT(*) FROM rows WHERE dataset = ?", name)[0],
+            parents=tuple(
+                r[0] for r in self._all("SELECT parent FROM lineage WHERE child = ?", name)
+            ),
+            related=tuple(r for r in related if r != name),
+            cap=cap,
+            spent_epsilon=cap.epsilon_spent(self._spent(name, cap)) if cap else None,
+            runs=tuple(run for other in related for run in self._runs("WHERE dataset = ?", other)),
+        )
+
+    def names(self) -> list[str]:
+        """All registered data sets."""
+        return [r[0] for r in self._all("SELECT name FROM datasets ORDER BY name")]
+
+    def _require_room(self, name: str, step_event: DpEvent, steps: int) -> None:
+        for related in self._related(name):
+            cap = self._cap(related)
+            if cap is None:
+                continue
+            spent, cost = self._spent(related, cap), steps * cap.cost(step_event)
+            if spent + cost > cap.budget:
+                raise BudgetExceeded(
+                    f"this run would exceed the cap of '{related}' "
+                    f"(epsilon={cap.epsilon:g}, delta={cap.delta:g})",
+                    got=f"epsilon {cap.epsilon_spent(spent + cost):.3g} in all, "
+                    f"{cap.epsilon_spent(spent):.3g} of it spent or reserved",
+                    fix="ask for a smaller epsilon, settle abandoned runs, or raise the cap",
+                )
+
+    def _spent(self, name: str, cap: RenyiFilter) -> float:
+        runs = (
+            run for other in self._related(name) for run in self._runs("WHERE dataset = ?", other)
+        )
+        return sum(run.committed * cap.cost(run.step_event) for run in runs if run.committed)
+
+    def _related(self, name: str) -> list[str]:
+        found = self._all(
+            "SELECT DISTINCT b.dataset FROM rows a JOIN rows b ON a.digest = b.digest"
+            " WHERE a.dataset = ?",
+            name,
+        )
+        return sorted({name, *(r[0] for r in found)})
+
+    def _rows_within(self, name: str, parents: tuple[str, ...]) -> bool:
+        marks = ",".join("?" * len(parents))
+        foreign = self._one(
+            f"SELECT 1 FROM rows WHERE dataset = ? AND digest NOT IN "
+            f"(SELECT digest FROM rows WHERE dataset IN ({marks})) LIMIT 1",
+            name,
+            *parents,
+        )
+        return foreign is None
+
+    def _cap(self, name: str) -> RenyiFilter | None:
+        row = self._one("SELECT epsilon, delta, renyi_order FROM caps WHERE dataset = ?", name)
+        return RenyiFilter(epsilon=row[0], delta=row[1], order=row[2]) if row else None
+
+    def _runs(self, where: str, *values: object) -> list[RunRecord]:
+        columns = "id, dataset, label, step_event, planned, charged, redone, status, started"
+        rows = self._all(f"SELECT {columns} FROM runs {where} ORDER BY started, id", *values)
+        names = [c.strip() for c in columns.split(",")]
+        records = [dict(zip(names, row, strict=True)) for row in rows]
+        return [
+            RunRecord(**(r | {"step_event": from_json(json.loads(r["step_event"]))}))
+            for r in records
+        ]
+
+    def _require(self, name: str) -> None:
+        if not self._one("SELECT 1 FROM datasets WHERE name = ?", name):
+            raise InputError(
+                "data set not in the ledger",
+                got=f"'{name}'",
+                expected=f"one of: {', '.join(self.names()) or 'none yet'}",
+                fix="`privet ledger register NAME` enters it",
+            )
+
+    def _one(self, query: str, *values: object) -> Any:
+        return self._db.execute(query, values).fetchone()
+
+    def _all(self, query: str, *values: object) -> list[Any]:
+        return self._db.execute(query, values).fetchall()
+
+    @contextmanager
+    def _transaction(self, *, durable: bool = False) -> Iterator[None]:
+        """One atomic change; `durable` waits for the disk, so that a power cut cannot undo it."""
+        self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        self._db.execute("BEGIN IMMEDIATE")  # the write lock now: reads below cannot go stale
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+
+
+def default_ledger_path() -> Path:
+    """`PRIVET_HOME`/ledger.db, or the user's data folder."""
+    from platformdirs import user_data_dir
+
+    return Path(os.environ.get("PRIVET_HOME") or user_data_dir("privet")) / "ledger.db"
+
+
+def _load_or_make_key(path: Path) -> bytes:
+    if not path.exists():
+        fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(32))
+        # A link appears complete or not at all, and the first of two processes wins.
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, path)
+        fresh.unlink()
+    key = path.read_bytes()
+    if len(key) != 32:
+        raise InputError(
+            "corrupt ledger key", got=f"{path} with {len(key)} bytes", expected="32 bytes"
+        )
+    return key
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

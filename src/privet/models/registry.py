@@ -1,0 +1,135 @@
+"""Networks by name. Every network takes inputs scaled to [0, 1] and returns one score a class."""
+
+import difflib
+import itertools
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from privet.errors import InputError
+
+Shape = tuple[int, ...]
+Builder = Callable[[Shape, int], nn.Module]
+_BUILDERS: dict[str, Builder] = {}
+
+
+def model(name: str) -> Callable[[Builder], Builder]:
+    """Register a builder (shape of one example, number of classes) -> network."""
+
+    def register(builder: Builder) -> Builder:
+        _BUILDERS[name] = builder
+        return builder
+
+    return register
+
+
+def names() -> list[str]:
+    """All registered networks."""
+    return sorted(_BUILDERS)
+
+
+def create(name: str, shape: Shape, n_classes: int, *, init_seed: int = 0) -> nn.Module:
+    """Build a network; its first weights depend on the public `init_seed` alone."""
+    if name not in _BUILDERS:
+        near = difflib.get_close_matches(name, names(), n=1)
+        raise InputError(
+            "unknown model",
+            got=f"'{name}'",
+            expected=f"one of {', '.join(names())}",
+            fix=f"did you mean '{near[0]}'?" if near else "choose one of them",
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(init_seed)
+        return _BUILDERS[name](shape, n_classes)
+
+
+def default_model(shape: Shape) -> str:
+    """The network for examples of this shape when none was named."""
+    if len(shape) != 3:
+        return "mlp"
+    return "cnn" if shape[1] >= 24 else "cnn-tiny"
+
+
+class Centre(nn.Module):
+    """Inputs from [0, 1] to [-1, 1]: public constants, no statistics of the data."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """2x - 1."""
+        return 2.0 * x - 1.0
+
+
+@model("linear")
+def linear(shape: Shape, n_classes: int) -> nn.Module:
+    """Logistic regression."""
+    return nn.Sequential(Centre(), nn.Flatten(), nn.Linear(math.prod(shape), n_classes))
+
+
+@model("mlp")
+def mlp(shape: Shape, n_classes: int) -> nn.Module:
+    """One hidden layer of 64 tanh units."""
+    return nn.Sequential(
+        Centre(), nn.Flatten(), nn.Linear(math.prod(shape), 64), nn.Tanh(), nn.Linear(64, n_classes)
+    )
+
+
+@model("cnn-tiny")
+def cnn_tiny(shape: Shape, n_classes: int) -> nn.Module:
+    """For images of about 8x8: two small convolutions."""
+    channels, height, width = _image(shape)
+    features = 32 * (height // 2) * (width // 2)
+    return nn.Sequential(
+        Centre(),
+        nn.Conv2d(channels, 16, 3, padding=1),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(features, n_classes),
+    )
+
+
+@model("cnn")
+def cnn(shape: Shape, n_classes: int) -> nn.Module:
+    """The network of most DP-SGD papers on MNIST, with tanh (26,010 parameters at 28x28)."""
+    channels, height, width = _image(shape)
+    body = nn.Sequential(
+        Centre(),
+        nn.Conv2d(channels, 16, 8, stride=2, padding=3),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Flatten(),
+    )
+    with torch.no_grad():
+        features = body(torch.zeros(1, channels, height, width)).shape[1]
+    return nn.Sequential(*body, nn.Linear(features, 32), nn.Tanh(), nn.Linear(32, n_classes))
+
+
+@model("cnn-deep")
+def cnn_deep(shape: Shape, n_classes: int) -> nn.Module:
+    """For 32x32 colour images: six tanh convolutions in three stages (Tramer and Boneh's shape)."""
+    channels, height, width = _image(shape)
+    layers: list[nn.Module] = [Centre()]
+    widths = [channels, 32, 64, 128]
+    for before, after in itertools.pairwise(widths):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.Tanh()]
+        layers += [nn.Conv2d(after, after, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2)]
+    features = 128 * (height // 8) * (width // 8)
+    head = [nn.Flatten(), nn.Linear(features, 128), nn.Tanh(), nn.Linear(128, n_classes)]
+    return nn.Sequential(*layers, *head)
+
+
+def _image(shape: Shape) -> tuple[int, int, int]:
+    if len(shape) != 3:
+        raise InputError(
+            "a convolutional network needs images",
+            got=f"examples of shape {shape}",
+            expected="(channels, height, width)",
+            fix="use --model mlp or --model linear",
+        )
+    return shape[0], shape[1], shape[2]

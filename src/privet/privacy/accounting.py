@@ -1,0 +1,187 @@
+"""From what happened to the data (events) to what may be said (epsilon).
+
+Events are dp-accounting's `DpEvent`s: a Gaussian or Laplace release, the Poisson-sampled Gaussian
+step, and compositions of these. Everything here errs on the safe side.
+
+Proof note: which pair of distributions dominates one step. Let a step add N(0, (zC)^2 I) to the
+sum of contributions clipped to L2 norm C, on a Poisson sample of rate q, where q, z, C and the
+normaliser do not depend on the data. Write P_g = (1-q) N(0) + q N(g), in units of zC.
+
+- add/remove and zero-out: (P_g, N(0)) and its reverse with |g| = 1/z (a null unit contributes the
+  zero vector, like an absent one). Zhu, Dong and Wang (2022), Theorem 11.
+- replace-one: (P_g, P_h) with |g|, |h| <= 1/z. Advanced joint convexity (Balle et al., 2018) is an
+  equality: H_a(P_g, P_h) = q H_b(N(g), (1-c) N(0) + c N(h)) with b = 1 + (a-1)/q, c = a/b. Seen
+  from N(g), that is E F(sum_i p_i exp(X_i - Var X_i / 2)) for a convex F and Gaussian X with
+  covariances <m_i, m_j> of the means m = (-g, h - g). By Kahane's inequality it grows with every
+  covariance, so it is largest where both means are longest and parallel: g = -1/z, h = +1/z on a
+  line. That is dp-accounting's `REPLACE_ONE` pair.
+- without sampling, replace-one doubles the sensitivity.
+
+Mechanisms that are dominated step by step are dominated when composed, also adaptively, as long as
+the pairs were fixed beforehand; `ledger` covers plans that were chosen on the way.
+
+Cost: one privacy loss distribution of some 1e4..1e5 points and one FFT power, below a second for
+any number of steps.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import dp_accounting as dp
+from scipy.optimize import brentq
+
+from privet.errors import InputError
+from privet.guarantee import Adjacency, check_target
+from privet.privacy.tradeoff import (
+    PLD_INTERVAL,
+    Gaussian,
+    Laplace,
+    TradeOff,
+    compose,
+    poisson_subsampled,
+    self_compose,
+)
+
+DpEvent: TypeAlias = dp.DpEvent
+
+COARSE_INTERVAL: Final = 1e-3  # for searching and for running displays; safe, slightly looser
+LEAST_MULTIPLIER: Final = 0.3  # calibration goes no lower: such noise protects no one
+
+
+def tradeoff_of(
+    event: DpEvent,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    *,
+    interval: float = PLD_INTERVAL,
+) -> TradeOff:
+    """The trade-off function of everything recorded in `event`, fixed beforehand.
+
+    `interval` is the grid of the privacy loss; a coarser one is faster and gives a larger epsilon.
+    """
+    return _walk(event, replace_one=adjacency is Adjacency.REPLACE_ONE, interval=interval)
+
+
+def epsilon_of(
+    event: DpEvent,
+    delta: float,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    *,
+    how: str = "pld",
+    interval: float = PLD_INTERVAL,
+) -> float:
+    """Epsilon of `event` at `delta`. `how`: 'pld' (tight), or 'rdp' (looser)."""
+    if how == "pld":
+        return tradeoff_of(event, adjacency, interval=interval).epsilon(delta)
+    if how == "rdp":
+        return float(_renyi_accountant(event, adjacency).get_epsilon(delta))
+    raise InputError("unknown accountant", got=how, expected="'pld' or 'rdp'")
+
+
+def renyi(event: DpEvent, order: float) -> float:
+    """The Renyi divergence bound of `event` at one order, add/remove neighbours."""
+    accountant = dp.rdp.RdpAccountant([order], dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    _compose_or_refuse(accountant, event)
+    return float(accountant.rdp[0])
+
+
+def sampled_gaussian(noise_multiplier: float, rate: float, steps: int) -> DpEvent:
+    """The event of `steps` Poisson-sampled Gaussian steps."""
+    step = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise_multiplier))
+    return dp.SelfComposedDpEvent(step, steps)
+
+
+def calibrate(
+    epsilon: float,
+    delta: float,
+    *,
+    rate: float,
+    steps: int,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+) -> float:
+    """The least noise multiplier (to 1e-4 relative) that keeps `steps` within the target.
+
+    Guarantee: the returned multiplier has been evaluated, and its epsilon is at most the target.
+    """
+    check_target(epsilon, delta)
+
+    def excess(log_multiplier: float, interval: float) -> float:
+        event = sampled_gaussian(math.exp(log_multiplier), rate, steps)
+        return epsilon_of(event, delta, adjacency, interval=interval) - epsilon
+
+    # A coarse grid overstates epsilon, so its root is safe and lies just above the true one.
+    coarse = _root_above(lambda z: excess(z, COARSE_INTERVAL), math.log(LEAST_MULTIPLIER))
+    if coarse is None:
+        raise InputError(
+            "privacy target out of reach",
+            got=f"epsilon={epsilon}, delta={delta} over {steps} steps at rate {rate:g}",
+            fix="allow a larger epsilon, fewer steps, or a smaller batch",
+        )
+    fine = _root_above(lambda z: excess(z, PLD_INTERVAL), coarse - 0.02, first_step=0.02)
+    return math.exp(min(coarse, fine if fine is not None else coarse))
+
+
+def _root_above(
+    excess: Callable[[float], float], low: float, first_step: float = 1.0
+) -> float | None:
+    """A point at which the falling function `excess` is not positive, within 5e-5 of its root."""
+    if excess(low) <= 0:
+        return low
+    high = low + first_step
+    while excess(high) > 0:
+        low, high = high, high + 1.0
+        if high > math.log(1e5):
+            return None
+    root = float(brentq(excess, low, high, xtol=2e-5))
+    while excess(root) > 0:  # brentq may stop on the wrong side, by its tolerance
+        root += 2e-5
+    return root
+
+
+def _walk(event: DpEvent, *, replace_one: bool, interval: float) -> TradeOff:
+    def inside(part: DpEvent) -> TradeOff:
+        return _walk(part, replace_one=replace_one, interval=interval)
+
+    match event:
+        case dp.GaussianDpEvent(noise_multiplier=z):
+            return Gaussian((2.0 if replace_one else 1.0) / z)
+        case dp.LaplaceDpEvent(noise_multiplier=b):
+            return Laplace((2.0 if replace_one else 1.0) / b)
+        case dp.PoissonSampledDpEvent(sampling_probability=1.0, event=part):
+            return inside(part)
+        case dp.PoissonSampledDpEvent(sampling_probability=q, event=dp.GaussianDpEvent() as part):
+            z = part.noise_multiplier
+            return poisson_subsampled(z, q, replace_one=replace_one, interval=interval)
+        case dp.SelfComposedDpEvent(event=part, count=count):
+            return self_compose(inside(part), count)
+        case dp.ComposedDpEvent(events=parts):
+            return compose([inside(part) for part in parts])
+        case _:
+            raise InputError(
+                "event without a proved trade-off function",
+                got=type(event).__name__,
+                expected="Gaussian, Laplace, Poisson-sampled Gaussian, or compositions of them",
+            )
+
+
+def _renyi_accountant(event: DpEvent, adjacency: Adjacency) -> Any:
+    relation = {
+        Adjacency.ADD_REMOVE: dp.NeighboringRelation.ADD_OR_REMOVE_ONE,
+        Adjacency.ZERO_OUT: dp.NeighboringRelation.REPLACE_SPECIAL,
+    }.get(adjacency)
+    if relation is None:
+        raise InputError(
+            "no Renyi accounting for this adjacency",
+            got=adjacency.value,
+            expected="add-remove or zero-out",
+            fix="use the 'pld' accountant",
+        )
+    accountant = dp.rdp.RdpAccountant(neighboring_relation=relation)
+    return _compose_or_refuse(accountant, event)
+
+
+def _compose_or_refuse(accountant: Any, event: DpEvent) -> Any:
+    if not accountant.supports(event):
+        raise InputError("event that dp-accounting cannot compose", got=event)
+    accountant.compose(event)
+    return accountant

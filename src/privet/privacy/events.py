@@ -1,0 +1,66 @@
+"""Events as JSON, so that a release carries what happened and a stranger can recompute it."""
+
+from typing import Any
+
+import dp_accounting as dp
+
+from privet.errors import InputError
+from privet.privacy.accounting import DpEvent
+
+
+def to_json(event: DpEvent) -> dict[str, Any]:
+    """A nested record with a `type` and plain numbers."""
+    match event:
+        case dp.GaussianDpEvent(noise_multiplier=z):
+            return {"type": "Gaussian", "noise_multiplier": z}
+        case dp.LaplaceDpEvent(noise_multiplier=b):
+            return {"type": "Laplace", "noise_multiplier": b}
+        case dp.PoissonSampledDpEvent(sampling_probability=q, event=part):
+            return {"type": "PoissonSampled", "sampling_probability": q, "event": to_json(part)}
+        case dp.SelfComposedDpEvent(event=part, count=count):
+            return {"type": "SelfComposed", "count": count, "event": to_json(part)}
+        case dp.ComposedDpEvent(events=parts):
+            return {"type": "Composed", "events": [to_json(part) for part in parts]}
+        case dp.NonPrivateDpEvent():
+            return {"type": "NonPrivate"}
+        case _:
+            raise InputError("event that cannot be recorded", got=type(event).__name__)
+
+
+def from_json(record: Any) -> DpEvent:
+    """Inverse of `to_json`; a malformed record is bad input."""
+    try:
+        return _parse(record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("malformed privacy event", got=repr(error)) from None
+
+
+def _parse(record: Any) -> DpEvent:
+    match record["type"]:
+        case "Gaussian":
+            return dp.GaussianDpEvent(_positive(record["noise_multiplier"]))
+        case "Laplace":
+            return dp.LaplaceDpEvent(_positive(record["noise_multiplier"]))
+        case "PoissonSampled":
+            rate = _positive(record["sampling_probability"])
+            if rate > 1.0:
+                raise ValueError(f"sampling probability {rate} above 1")
+            return dp.PoissonSampledDpEvent(rate, _parse(record["event"]))
+        case "SelfComposed":
+            count = record["count"]
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(f"count {count!r} is not a positive whole number")
+            return dp.SelfComposedDpEvent(_parse(record["event"]), count)
+        case "Composed":
+            return dp.ComposedDpEvent([_parse(part) for part in record["events"]])
+        case "NonPrivate":
+            return dp.NonPrivateDpEvent()
+        case other:
+            raise ValueError(f"unknown event type {other!r}")
+
+
+def _positive(value: Any) -> float:
+    number = float(value)
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{value!r} is not a positive, finite number")
+    return number

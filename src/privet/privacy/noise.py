@@ -1,0 +1,95 @@
+"""Noise that hides one example in a sum, and how much of it a target needs.
+
+Proof notes. A query with L2 sensitivity C plus N(0, (zC)^2 I) is mu-GDP with mu = 1/z; a query
+with L1 sensitivity C plus Laplace noise of scale bC in each coordinate is (1/b, 0)-DP. The noise
+is drawn in double precision and added in double precision before anything is rounded.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from privet.errors import InputError
+from privet.guarantee import check_target
+from privet.privacy.randomness import SecretStream
+from privet.privacy.tradeoff import gaussian_delta
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianNoise:
+    """Independent N(0, (multiplier * sensitivity)^2) in every coordinate."""
+
+    multiplier: float
+    sensitivity: float
+
+    def __post_init__(self) -> None:
+        _check_scale("noise multiplier", self.multiplier)
+        _check_scale("sensitivity", self.sensitivity)
+
+    def add_to(self, total: torch.Tensor, *, step: int, stream: SecretStream) -> torch.Tensor:
+        """`total` (one flat vector) plus noise, in double precision.
+
+        The draw is bound to the bytes of `total`: the same sum at the same step repeats the same
+        output exactly, and any other sum meets noise that has nothing to do with it.
+        """
+        exact = total.detach().cpu().contiguous()
+        z = stream.normal(
+            exact.numel(), purpose="gaussian", step=step, context=fingerprint(exact.numpy())
+        )
+        noisy = exact.double() + self.multiplier * self.sensitivity * torch.from_numpy(z)
+        return noisy.to(total.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceNoise:
+    """Independent Laplace noise of scale `scale * sensitivity` in every coordinate (pure DP)."""
+
+    scale: float
+    sensitivity: float
+
+    def __post_init__(self) -> None:
+        _check_scale("noise scale", self.scale)
+        _check_scale("sensitivity", self.sensitivity)
+
+    def add_to(
+        self, total: NDArray[np.float64], *, step: int, stream: SecretStream
+    ) -> NDArray[np.float64]:
+        """`total` plus noise; the draw is bound to the bytes of `total`."""
+        exact = np.ascontiguousarray(total, dtype=np.float64)
+        u = stream.uniform(
+            exact.size, purpose="laplace", step=step, context=fingerprint(exact)
+        ).reshape(exact.shape)
+        centred = u - 0.5 + 2.0**-54  # symmetric in (-1/2, 1/2): never exactly at the pole
+        draw = -np.sign(centred) * np.log1p(-2.0 * np.abs(centred))
+        return exact + self.scale * self.sensitivity * draw
+
+
+def fingerprint(values: NDArray[np.floating[Any]]) -> bytes:
+    """A collision-resistant name of an array, to bind noise to it."""
+    return hashlib.blake2b(np.ascontiguousarray(values).data, digest_size=32).digest()
+
+
+def analytic_gaussian_multiplier(epsilon: float, delta: float) -> float:
+    """The least noise multiplier that makes one Gaussian release (epsilon, delta)-DP.
+
+    Balle and Wang (2018): exact for every epsilon > 0, unlike sqrt(2 log(1.25/delta))/epsilon,
+    which is wrong above epsilon = 1. The result is rounded up, never down.
+    """
+    check_target(epsilon, delta)
+
+    def excess(log_multiplier: float) -> float:
+        return gaussian_delta(math.exp(-log_multiplier), epsilon) - delta
+
+    root = brentq(excess, math.log(1e-4), math.log(1e8), xtol=1e-13)
+    return math.exp(float(root)) * (1 + 1e-10)
+
+
+def _check_scale(name: str, value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise InputError(f"bad {name}", got=value, expected="a positive, finite number")

@@ -1,0 +1,110 @@
+"""Three streams of randomness that must never be mixed.
+
+| stream         | feeds                         | may be published          |
+|----------------|-------------------------------|---------------------------|
+| initialisation | first weights                 | yes: a seed               |
+| sampling       | which examples a step sees    | no: amplification needs it secret |
+| noise          | what hides an example         | no: subtract it, and it is gone   |
+
+The two secret streams come from a 256-bit key of the operating system, expanded by AES-256 in
+counter mode. Each draw is *addressed*: it depends on the key, its purpose, the step, and a
+binding context, through keyed BLAKE2b. So a draw can be repeated exactly (resuming after a
+crash) and can never be repeated by mistake: noise is bound to the very sum that it hides, as a
+deterministic signature binds its nonce to the message. Another sum gets independent noise.
+
+Guarantee: to anyone without the key the draws are indistinguishable from independent uniform
+bits, if AES-256 and keyed BLAKE2b are pseudo-random functions.
+"""
+
+import hashlib
+import math
+import secrets
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+KEY_BYTES = 32
+UNIFORM_BITS = 53  # what a double holds
+
+
+class SecretStream:
+    """Addressed cryptographic randomness under one secret key."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"a stream key has {KEY_BYTES} bytes, got {len(key)}")
+        self.key = key
+
+    def __repr__(self) -> str:
+        return "SecretStream(key=<secret>)"
+
+    def _words(self, n: int, purpose: str, step: int, context: bytes) -> NDArray[np.uint64]:
+        """`n` uniform 64-bit words at the address (purpose, step, context)."""
+        address = b"%s|%d|" % (purpose.encode(), step) + context
+        subkey = hashlib.blake2b(address, key=self.key, digest_size=KEY_BYTES).digest()
+        # A fresh subkey for every address, so the counter may start at zero each time.
+        cipher = Cipher(algorithms.AES256(subkey), modes.CTR(bytes(16))).encryptor()
+        return np.frombuffer(cipher.update(bytes(8 * n)), dtype="<u8")
+
+    def uniform(
+        self, n: int, *, purpose: str, step: int, context: bytes = b""
+    ) -> NDArray[np.float64]:
+        """`n` uniform doubles in [0, 1), multiples of 2**-53."""
+        words = self._words(n, purpose, step, context)
+        return (words >> np.uint64(64 - UNIFORM_BITS)).astype(np.float64) * 2.0**-UNIFORM_BITS
+
+    def normal(
+        self, n: int, *, purpose: str, step: int, context: bytes = b""
+    ) -> NDArray[np.float64]:
+        """`n` standard normal doubles (Box-Muller on 53-bit uniforms, |z| <= 8.6)."""
+        pairs = (n + 1) // 2
+        u = self.uniform(2 * pairs, purpose=purpose, step=step, context=context)
+        radius = np.sqrt(-2.0 * np.log1p(-u[:pairs]))  # log(1-u) is finite: u < 1
+        angle = 2.0 * math.pi * u[pairs:]
+        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:n]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Randomness:
+    """The three streams of one run.
+
+    `secret` is False only where a test fixed the secret keys by a seed: anyone who knows the
+    seed can undo the noise, so such a run gets no epsilon.
+    """
+
+    init_seed: int
+    sampling: SecretStream
+    noise: SecretStream
+    secret: bool
+
+    @classmethod
+    def fresh(cls, init_seed: int = 0) -> Self:
+        """Secret keys from the operating system: what every real run uses."""
+        return cls(
+            init_seed=init_seed,
+            sampling=SecretStream(secrets.token_bytes(KEY_BYTES)),
+            noise=SecretStream(secrets.token_bytes(KEY_BYTES)),
+            secret=True,
+        )
+
+    @classmethod
+    def seeded(cls, seed: int, init_seed: int = 0) -> Self:
+        """Repeatable keys for tests; a release made with them carries no epsilon."""
+
+        def key(stream: str) -> bytes:
+            return hashlib.blake2b(f"{stream}|{seed}".encode(), digest_size=KEY_BYTES).digest()
+
+        return cls(
+            init_seed=init_seed,
+            sampling=SecretStream(key("sampling")),
+            noise=SecretStream(key("noise")),
+            secret=False,
+        )
+
+    def initialisation(self) -> torch.Generator:
+        """The public generator for first weights."""
+        return torch.Generator().manual_seed(self.init_seed)

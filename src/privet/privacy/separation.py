@@ -1,0 +1,78 @@
+"""Does the model treat the examples of a batch apart? Clipping one at a time assumes it.
+
+Two checks: known layers by name, with the replacement offered, and a probe that catches the rest:
+change one made-up example and see whether another one's output moves, or a buffer remembers it.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from privet.errors import InputError
+
+MIXING_LAYERS: tuple[type[nn.Module], ...] = (
+    nn.modules.batchnorm._BatchNorm,
+    nn.LazyBatchNorm1d,
+    nn.LazyBatchNorm2d,
+    nn.LazyBatchNorm3d,
+)
+
+
+def require_separate_examples(model: nn.Module, probe: Tensor) -> None:
+    """Refuse a model in which one example's output depends on another.
+
+    `probe` holds at least two made-up inputs; private data must never be used here.
+    """
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.modules.instancenorm._InstanceNorm):
+            if layer.track_running_stats:
+                raise _refusal(name, layer, fix="set track_running_stats=False")
+        elif isinstance(layer, MIXING_LAYERS):
+            raise _refusal(
+                name,
+                layer,
+                fix="use GroupNorm; privet.models.without_batchnorm(model) replaces every one",
+            )
+    _probe_outputs(model, probe)
+
+
+def _refusal(name: str, layer: nn.Module, fix: str) -> InputError:
+    return InputError(
+        f"layer '{name}' mixes the examples of a batch, so no per-example clipping is possible",
+        got=type(layer).__name__,
+        expected="layers that treat every example apart",
+        fix=fix,
+    )
+
+
+def _probe_outputs(model: nn.Module, probe: Tensor) -> None:
+    changed = probe.clone()
+    changed[-1] = 1.0 - changed[-1]
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    outputs = _seeded_forward(model, probe)[:-1]
+    outputs_after_change = _seeded_forward(model, changed)[:-1]
+    moved = [n for n, b in model.named_buffers() if not torch.equal(b, before[n])]
+    if moved:
+        raise InputError(
+            "the model remembers what it saw in a buffer outside the private update",
+            got=f"buffer '{moved[0]}' changed in a forward pass",
+            expected="buffers that stay constant",
+        )
+    if not torch.allclose(outputs, outputs_after_change, rtol=1e-4, atol=1e-5):
+        raise InputError(
+            "the model mixes the examples of a batch",
+            got="an output that moved when only another example changed",
+            expected="outputs that depend on their own example alone",
+            fix="remove what crosses the first axis (batch statistics, attention over the batch)",
+        )
+
+
+def _seeded_forward(model: nn.Module, x: Tensor) -> Tensor:
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)  # the same dropout masks in both passes
+        outputs: Tensor = model(x)
+    if outputs.shape[:1] != x.shape[:1]:
+        raise InputError(
+            "the model does not return one output for each example",
+            got=f"outputs of shape {tuple(outputs.shape)} for {len(x)} examples",
+        )
+    return outputs

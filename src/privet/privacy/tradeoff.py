@@ -1,0 +1,234 @@
+"""One calculus: a mechanism as its trade-off function.
+
+The trade-off function f of a mechanism gives, for every test that tries to tell two neighbours
+apart, the least false negative rate f(alpha) at false positive rate alpha (Dong, Roth and Su,
+2022). One object answers all questions asked of a mechanism:
+
+| question                                     | answer                    |
+|----------------------------------------------|---------------------------|
+| privacy at epsilon / at delta                | `delta(eps)`, `epsilon(delta)` |
+| best membership attack at rate alpha         | power <= 1 - `beta(alpha)`     |
+| least probability of an event after a shift  | `shifted(p)` = f(1 - p)        |
+
+The last line is randomized smoothing: for Gaussian noise it is Cohen's Phi(Phi^-1(p) - mu).
+
+Every f here is symmetric and a *lower* bound of the true one: delta, epsilon and beta err only on
+the safe side. Gaussian and Laplace are closed forms; anything sampled or composed is held as a
+pessimistic privacy loss distribution of dp-accounting.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from privet.errors import InputError
+
+PLD_INTERVAL: Final = 1e-4  # discretisation of the privacy loss; rounding is pessimistic
+
+
+class TradeOff(ABC):
+    """A symmetric trade-off function."""
+
+    @abstractmethod
+    def delta(self, epsilon: float) -> float:
+        """The least delta at this epsilon >= 0."""
+
+    @abstractmethod
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon >= 0 at this delta; infinity where there is none."""
+
+    @abstractmethod
+    def beta(self, alpha: float) -> float:
+        """The least false negative rate of any test at false positive rate alpha."""
+
+    @abstractmethod
+    def pld(self) -> Any:
+        """A dp-accounting privacy loss distribution that dominates this mechanism."""
+
+    def shifted(self, probability: float) -> float:
+        """The least probability that an event keeps after moving to the neighbour."""
+        return self.beta(1.0 - probability)
+
+
+@final
+@dataclass(frozen=True)
+class Gaussian(TradeOff):
+    """mu-GDP: N(0, 1) against N(mu, 1); mu = sensitivity / standard deviation."""
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        _check_shift("mu", self.mu)
+
+    def delta(self, epsilon: float) -> float:
+        """Balle and Wang (2018), Theorem 8."""
+        return gaussian_delta(self.mu, epsilon)
+
+    def epsilon(self, delta: float) -> float:
+        """Inverse of `delta`, rounded up."""
+        return _least_epsilon(self.delta, delta)
+
+    def beta(self, alpha: float) -> float:
+        """Phi(Phi^-1(1 - alpha) - mu)."""
+        return float(ndtr(ndtri(1.0 - alpha) - self.mu))
+
+    def pld(self) -> Any:
+        """dp-accounting's Gaussian distribution."""
+        from dp_accounting.pld import privacy_loss_distribution as library
+
+        return library.from_gaussian_mechanism(
+            1.0 / self.mu, value_discretization_interval=PLD_INTERVAL
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Laplace(TradeOff):
+    """Lap(0, 1) against Lap(shift, 1); shift = sensitivity / scale, the pure epsilon."""
+
+    shift: float
+
+    def __post_init__(self) -> None:
+        _check_shift("shift", self.shift)
+
+    def delta(self, epsilon: float) -> float:
+        """1 - exp((epsilon - shift)/2) below the pure epsilon, 0 above."""
+        return max(0.0, -math.expm1((epsilon - self.shift) / 2.0))
+
+    def epsilon(self, delta: float) -> float:
+        """Closed form."""
+        return max(0.0, self.shift + 2.0 * math.log1p(-delta)) if delta < 1 else 0.0
+
+    def beta(self, alpha: float) -> float:
+        """F(F^-1(1 - alpha) - shift) for the Laplace distribution function F."""
+        if alpha <= 0.0:
+            return 1.0
+        if alpha >= 1.0:
+            return 0.0
+        p = 1.0 - alpha
+        quantile = math.log(2 * p) if p < 0.5 else -math.log(2 * alpha)
+        moved = quantile - self.shift
+        return 0.5 * math.exp(moved) if moved < 0 else 1.0 - 0.5 * math.exp(-moved)
+
+    def pld(self) -> Any:
+        """dp-accounting's Laplace distribution."""
+        from dp_accounting.pld import privacy_loss_distribution as library
+
+        return library.from_laplace_mechanism(
+            1.0 / self.shift, value_discretization_interval=PLD_INTERVAL
+        )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Numerical(TradeOff):
+    """Any sampled or composed mechanism, held as a pessimistic privacy loss distribution."""
+
+    distribution: Any = field(repr=False)
+
+    def delta(self, epsilon: float) -> float:
+        """Pessimistic: never below the true delta."""
+        return float(self.distribution.get_delta_for_epsilon(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        """Pessimistic: never below the true epsilon."""
+        return float(self.distribution.get_epsilon_for_delta(delta))
+
+    def beta(self, alpha: float) -> float:
+        """The supporting lines of the privacy profile (Dong et al., Proposition 6)."""
+        epsilons, deltas = self._profile
+        rising = 1.0 - deltas - np.exp(epsilons) * alpha
+        falling = np.exp(-epsilons) * (1.0 - deltas - alpha)
+        return float(max(0.0, rising.max(), falling.max()))
+
+    def pld(self) -> Any:
+        """The distribution itself."""
+        return self.distribution
+
+    @cached_property
+    def _profile(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        # A finite set of supporting lines gives a lower bound of f, which is the safe side.
+        top = min(self.epsilon(1e-12), 60.0)
+        top = top if math.isfinite(top) else 60.0
+        epsilons = np.linspace(0.0, max(top, 1e-6), 1000)
+        return epsilons, np.array([self.delta(float(e)) for e in epsilons])
+
+
+def poisson_subsampled(
+    noise_multiplier: float,
+    rate: float,
+    *,
+    replace_one: bool = False,
+    interval: float = PLD_INTERVAL,
+) -> TradeOff:
+    """One Gaussian step on a Poisson sample; see `accounting` for why these pairs dominate."""
+    import dp_accounting as dp
+    from dp_accounting.pld import privacy_loss_distribution as library
+
+    relation = dp.NeighboringRelation
+    return Numerical(
+        library.from_gaussian_mechanism(
+            noise_multiplier,
+            sampling_prob=rate,
+            value_discretization_interval=interval,
+            neighboring_relation=relation.REPLACE_ONE
+            if replace_one
+            else relation.ADD_OR_REMOVE_ONE,
+        )
+    )
+
+
+def compose(parts: Sequence[TradeOff]) -> TradeOff:
+    """The trade-off function of releasing all parts, each planned beforehand."""
+    if not parts:
+        raise InputError("nothing to compose", got="no parts", expected="at least one mechanism")
+    if all(isinstance(part, Gaussian) for part in parts):
+        return Gaussian(math.hypot(*(part.mu for part in parts if isinstance(part, Gaussian))))
+    if len(parts) == 1:
+        return parts[0]
+    total = parts[0].pld()
+    for part in parts[1:]:
+        total = total.compose(part.pld())
+    return Numerical(total)
+
+
+def self_compose(part: TradeOff, count: int) -> TradeOff:
+    """`count` independent runs of one mechanism."""
+    if count < 1:
+        raise InputError("bad number of repetitions", got=count, expected="at least 1")
+    if isinstance(part, Gaussian):
+        return Gaussian(part.mu * math.sqrt(count))
+    return part if count == 1 else Numerical(part.pld().self_compose(count))
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """delta(epsilon) of mu-GDP, stable in the tails."""
+    log_first = float(log_ndtr(mu / 2.0 - epsilon / mu))
+    log_second = epsilon + float(log_ndtr(-mu / 2.0 - epsilon / mu))
+    # e^a - e^b = e^a (1 - e^(b-a)), a >= b.
+    return math.exp(log_first) * -math.expm1(min(0.0, log_second - log_first))
+
+
+def _least_epsilon(delta_of: Any, delta: float) -> float:
+    if delta_of(0.0) <= delta:
+        return 0.0
+    high = 1.0
+    while delta_of(high) > delta:
+        high *= 2.0
+        if high > 1e6:
+            return math.inf
+    root = float(brentq(lambda e: delta_of(e) - delta, 0.0, high, xtol=1e-12, rtol=1e-12))
+    return root * (1 + 1e-9)
+
+
+def _check_shift(name: str, value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise InputError(f"bad {name}", got=value, expected="a positive, finite number")

@@ -1,0 +1,107 @@
+"""The terminal card of a release: one screen, readable without colour and when piped."""
+
+from collections.abc import Iterator, Mapping
+from os import PathLike, fspath
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from privet.reports import card, figures
+
+# What one screen of 24 lines has room for; the report holds the rest.
+_MOST_STATEMENTS = 4
+_MOST_REASONS = 4
+_LONGEST_VALUE = 130
+
+_STYLES = {
+    "proved": "bold green",
+    "claimed": "bold yellow",
+    "audited": "bold blue",
+    "withheld": "bold",
+    "contradicted": "bold white on red",
+}
+_WITHOUT_UNICODE = {"ε": "epsilon", "δ": "delta", "∞": "infinite", "≥": ">="}
+
+Words = list[tuple[str, str]]  # pieces of a line, each with its style
+
+
+def print_card(
+    trust: Mapping[str, Any], console: Console, *, report: str | PathLike[str] | None = None
+) -> None:
+    """Print the card on one screen (24 lines of 80 columns); `report` is where the HTML lies."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    rows = [*_rows(trust), *([("report", [(fspath(report), "")])] if report is not None else [])]
+    for name, words in rows:
+        legible = [(_legible(text, console.encoding), style) for text, style in words]
+        grid.add_row(name, Text.assemble(*legible))
+    console.print(grid)
+
+
+def _rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
+    data = trust.get("data") or {}
+    analysis = f" ({trust['analysis']} analysis)" if trust.get("analysis") else ""
+    yield "model", _plain(f"{trust.get('method')}{analysis} on {data.get('name')}")
+    yield "accuracy", _plain(_accuracy(trust))
+    yield from _privacy_rows(trust)
+    yield "mechanism", _plain(figures.value_text(trust.get("mechanism") or None))
+    for name in ("robustness", "attacks", "audit"):
+        count = len(trust.get(name) or ())
+        yield name, _plain(f"{count} result(s), see the report" if count else "not measured")
+
+
+def _privacy_rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
+    reasons, statements = card.withheld(trust), card.statements(trust)
+    title = "privacy"
+    if reasons or not statements:
+        said = "no privacy guarantee is given" if reasons else "the card states no guarantee"
+        yield title, [("withheld", _STYLES["withheld"]), (f": {said}", "")]
+        title = ""
+    for reason in reasons[:_MOST_REASONS]:
+        yield "", _plain(f"- {reason}")
+    for statement in statements[:_MOST_STATEMENTS]:
+        yield title, _statement(statement)
+        title = ""
+    hidden = len(reasons[_MOST_REASONS:]) + len(statements[_MOST_STATEMENTS:])
+    if hidden:
+        yield "", _plain(f"and {hidden} more, see the report")
+
+
+def _statement(s: card.Statement) -> Words:
+    words = [(s.basis, _STYLES[s.basis]), (f" {s.terms}, {s.neighbours}", "")]
+    if s.gaps:
+        words.append((f" ({len(s.gaps)} known gap(s))", ""))
+    if s.contradicted_by is not None:
+        words += [(" ", ""), ("CONTRADICTED", _STYLES["contradicted"])]
+        words.append((f" by an audit: ε ≥ {figures.at_least(s.contradicted_by)}", ""))
+    return words
+
+
+def _accuracy(trust: Mapping[str, Any]) -> str:
+    utility, data = trust.get("utility") or {}, trust.get("data") or {}
+    if "test_accuracy" not in utility:
+        public = data.get("test_is_public")
+        return "not measured" if public else "not published: the test records are private"
+    text = figures.percent(utility["test_accuracy"])
+    if "interval95" in utility:
+        text += f" (95 % interval {figures.interval(*utility['interval95'])})"
+    if "test_examples" in utility:
+        text += f" on {utility['test_examples']} test examples"
+    return text
+
+
+def _plain(text: str) -> Words:
+    return [(text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}...", "")]
+
+
+def _legible(text: str, encoding: str) -> str:
+    """Keep control sequences in foreign names, and letters the terminal lacks, off the screen."""
+    printable = "".join(c if c.isprintable() else "?" for c in text)
+    if encoding.lower().startswith("utf"):
+        return printable
+    for letter, word in _WITHOUT_UNICODE.items():
+        printable = printable.replace(letter, word)
+    return printable.encode(encoding, "replace").decode(encoding)
