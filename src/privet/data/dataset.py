@@ -1,7 +1,7 @@
 """What every loader returns: arrays, and the public facts declared about them."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,8 @@ class Dataset:
     source: str
     unit: str = "example"
     test_is_public: bool = False
-    learned: tuple[LearnedFact, ...] = field(default=())
+    learned: tuple[LearnedFact, ...] = ()
+    parents: tuple[str, ...] = ()  # data sets in the ledger that this one was made from
 
     def __post_init__(self) -> None:
         if len(self.classes) < 2:

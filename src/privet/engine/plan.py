@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, Final, Self
 
 from privet.errors import InputError
-from privet.guarantee import Adjacency, Basis, Privacy, check_target
+from privet.guarantee import Adjacency, check_target
 from privet.privacy.accounting import (
     COARSE_INTERVAL,
     DpEvent,
@@ -29,8 +29,8 @@ ASSUMPTIONS: Final = (
 class Plan:
     """DP-SGD steps: Poisson sample, clip each example, add Gaussian noise, divide by a constant.
 
-    Guarantee: `guarantees()` holds for whoever sees every step's update, if each step is run by
-    `PrivateTrainer` with these numbers. No field depends on the records: `normaliser` and
+    Guarantee: whoever sees every step's update learns no more than `event()` accounts, if each step
+    is run by `PrivateTrainer` with these numbers. No field depends on the records: `normaliser` and
     `sampling_rate` come from the declared nominal size.
     """
 
@@ -106,23 +106,6 @@ class Plan:
         if steps == 0:
             return 0.0
         return epsilon_of(self.event(steps), self.delta, interval=COARSE_INTERVAL)
-
-    def guarantees(self, redone_steps: int = 0) -> tuple[Privacy, ...]:
-        """What is proved about the finished run, under each adjacency."""
-        event = self.event(self.steps + redone_steps)
-        return tuple(
-            Privacy(
-                epsilon=epsilon_of(event, self.delta, adjacency),
-                delta=self.delta,
-                unit=self.unit,
-                adjacency=adjacency,
-                basis=Basis.PROVED,
-                accountant="pld",
-                sampler=PoissonSampler.name,
-                assumptions=ASSUMPTIONS,
-            )
-            for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)
-        )
 
     @cached_property
     def sampler(self) -> PoissonSampler:

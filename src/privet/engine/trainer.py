@@ -40,7 +40,7 @@ class Batch:
 class PrivateTrainer:
     """Runs the steps of a plan on a user's model and optimiser.
 
-    Guarantee: the sequence of updates given to the optimiser satisfies `plan.guarantees()`. The
+    Guarantee: the sequence of updates given to the optimiser is accounted by `plan.event()`. The
     optimiser, learning rates and everything computed from the weights are post-processing.
     """
 
@@ -72,7 +72,7 @@ class PrivateTrainer:
         self._clipper = clipper
 
     def batches(self) -> Iterator[Batch]:
-        """The remaining steps' batches, each drawn afresh; take each with `step` before the next."""
+        """The batches of the remaining steps; take each with `step` before the next."""
         while self.next_step < self.plan.steps:
             step = self.next_step
             drawn = self.plan.sampler.draw(
@@ -102,7 +102,7 @@ class PrivateTrainer:
             # Dropout draws from an address of the secret stream too: a redone step repeats it.
             seed = self.randomness.sampling.uniform(1, purpose="forward", step=batch.step)[0]
             torch.manual_seed(int(seed * 2**53))
-            for chunk in batch.indices.split(PHYSICAL_BATCH):
+            for chunk in torch.split(batch.indices, PHYSICAL_BATCH):
                 total = total + self._clipper.clipped_sum(*self._examples[chunk])
         return total
 

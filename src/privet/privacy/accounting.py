@@ -25,7 +25,7 @@ any number of steps.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import dp_accounting as dp
@@ -76,6 +76,29 @@ def epsilon_of(
     if how == "rdp":
         return float(_renyi_accountant(event, adjacency).get_epsilon(delta))
     raise InputError("unknown accountant", got=how, expected="'pld' or 'rdp'")
+
+
+def total_epsilon(
+    events: Sequence[DpEvent], delta: float, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> float:
+    """Epsilon of plans that were made one after the other, each after seeing the last.
+
+    Basic composition, which stands adaptive choice: pure epsilons add up, and what is not pure
+    (at most one plan, which gets all of delta) adds its own.
+    """
+    if not events:
+        raise InputError("no events to account", expected="at least one")
+    pure = [tradeoff_of(e, adjacency).epsilon(0.0) for e in events if _is_pure(e)]
+    rest = [e for e in events if not _is_pure(e)]
+    if len(rest) > 1:
+        raise InputError(
+            "more than one plan that is not pure", got=len(rest), fix="compose them in one plan"
+        )
+    return sum(pure) + sum(epsilon_of(e, delta, adjacency) for e in rest)
+
+
+def _is_pure(event: DpEvent) -> bool:
+    return isinstance(event, dp.LaplaceDpEvent)
 
 
 def renyi(event: DpEvent, order: float) -> float:

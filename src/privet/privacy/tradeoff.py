@@ -159,7 +159,7 @@ class Numerical(TradeOff):
         top = min(self.epsilon(1e-12), 60.0)
         top = top if math.isfinite(top) else 60.0
         epsilons = np.linspace(0.0, max(top, 1e-6), 1000)
-        return epsilons, np.array([self.delta(float(e)) for e in epsilons])
+        return epsilons, np.asarray(self.distribution.get_delta_for_epsilon(epsilons))
 
 
 def poisson_subsampled(

@@ -11,8 +11,8 @@ from rich.text import Text
 from privet.reports import card, figures
 
 # What one screen of 24 lines has room for; the report holds the rest.
-_MOST_STATEMENTS = 4
-_MOST_REASONS = 4
+_MOST_REASONS = 3
+_MOST_REASONS_AND_STATEMENTS = 5
 _LONGEST_VALUE = 130
 
 _STYLES = {
@@ -62,10 +62,12 @@ def _privacy_rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
         title = ""
     for reason in reasons[:_MOST_REASONS]:
         yield "", _plain(f"- {reason}")
-    for statement in statements[:_MOST_STATEMENTS]:
+    room = _MOST_REASONS_AND_STATEMENTS - len(reasons[:_MOST_REASONS])
+    # where not all find room, a contradiction must
+    for statement in sorted(statements, key=lambda s: not s.contradicted)[:room]:
         yield title, _statement(statement)
         title = ""
-    hidden = len(reasons[_MOST_REASONS:]) + len(statements[_MOST_STATEMENTS:])
+    hidden = len(reasons[_MOST_REASONS:]) + len(statements[room:])
     if hidden:
         yield "", _plain(f"and {hidden} more, see the report")
 

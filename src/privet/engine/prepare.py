@@ -1,0 +1,113 @@
+"""From a model, an optimiser and data to a private trainer, with every check on the way."""
+
+import torch
+from torch import nn
+
+from privet.data.dataset import Dataset
+from privet.data.identity import row_digests, set_digest
+from privet.engine.account import RunAccount
+from privet.engine.examples import Examples, made_up_batch
+from privet.engine.plan import Plan
+from privet.engine.trainer import PrivateTrainer
+from privet.errors import InputError
+from privet.ledger import Ledger, default_ledger_path
+from privet.privacy.clipping import PerExampleLoss, cross_entropy, make_clipper
+from privet.privacy.randomness import Randomness
+from privet.privacy.separation import require_separate_examples
+
+
+def make_private(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    data: Dataset,
+    *,
+    epsilon: float,
+    delta: float,
+    batch: int,
+    epochs: float,
+    clip_norm: float = 1.0,
+    loss: PerExampleLoss = cross_entropy,
+    ledger: Ledger | None = None,
+    label: str = "custom",
+) -> PrivateTrainer:
+    """Your model, your optimiser, your loop; private steps.
+
+        trainer = privet.make_private(model, optimizer, data, epsilon=3, delta=1e-5, ...)
+        for batch in trainer.batches():
+            trainer.step(batch)
+        release = privet.hand_over(trainer, data)
+
+    The whole plan is reserved in the ledger before this returns.
+
+    Args:
+        model: any module that treats examples apart; inputs arrive scaled to [0, 1].
+        optimizer: built from the model's parameters.
+        data: with declared bounds, classes and nominal size.
+        epsilon: target, add/remove neighbours.
+        delta: of the target.
+        batch: expected batch.
+        epochs: expected passes over the data.
+        clip_norm: bound on one example's gradient.
+        loss: one value for each example.
+        ledger: the user's own by default.
+        label: how the run is called in the ledger.
+    """
+    plan = Plan.calibrate(
+        epsilon=left_for_training(epsilon, data),
+        delta=delta,
+        nominal_size=data.nominal_size,
+        batch=batch,
+        epochs=epochs,
+        clip_norm=clip_norm,
+        unit=data.unit,
+    )
+    ledger = ledger if ledger is not None else Ledger(default_ledger_path())
+    enter_in_ledger(data, ledger)
+    randomness = Randomness.fresh()
+    account = RunAccount.open(ledger, data.name, plan, label=label, private=True, journal=None)
+    return assemble(model, optimizer, data, plan, loss=loss, randomness=randomness, account=account)
+
+
+def assemble(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    data: Dataset,
+    plan: Plan,
+    *,
+    loss: PerExampleLoss,
+    randomness: Randomness,
+    account: RunAccount,
+) -> PrivateTrainer:
+    """Check the model on made-up inputs, choose its clipper, put the trainer together."""
+    device = next(model.parameters()).device
+    probe = made_up_batch(data, device)
+    require_separate_examples(model, probe[0])
+    return PrivateTrainer(
+        model=model,
+        optimizer=optimizer,
+        examples=Examples.of(data.train, data.bounds, device),
+        plan=plan,
+        clipper=make_clipper(model, loss, plan.clip_norm, probe=probe),
+        randomness=randomness,
+        account=account,
+    )
+
+
+def enter_in_ledger(data: Dataset, ledger: Ledger) -> str:
+    """Register the records of `data`; returns their keyed digest."""
+    rows = row_digests(data, ledger.digest_key)
+    snapshot = set_digest(data, rows, ledger.digest_key)
+    ledger.register(data.name, unit=data.unit, snapshot=snapshot, rows=rows, parents=data.parents)
+    return snapshot
+
+
+def left_for_training(epsilon: float, data: Dataset) -> float:
+    """The target less what learning the data's public facts has cost."""
+    left = epsilon - sum(fact.epsilon for fact in data.learned)
+    if epsilon > 0 >= left:
+        raise InputError(
+            "nothing is left for training",
+            got=f"epsilon={epsilon:g}, of which learning public facts took {epsilon - left:g}",
+            fix="allow a larger epsilon",
+        )
+    return left

@@ -1,0 +1,60 @@
+"""A progress bar for private runs: steps, time left, epsilon so far."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from privet.engine.trainer import PrivateTrainer
+
+
+class StepBar:
+    """Shows a run on a console; the epsilon shown is a safe, slightly loose figure."""
+
+    def __init__(self, console: Console, readings: int = 20) -> None:
+        self._progress = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[spent]}"),
+            console=console,
+            transient=True,
+        )
+        self._readings = readings
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def update(self, trainer: PrivateTrainer) -> None:
+        """Call after each step."""
+        plan, step = trainer.plan, trainer.next_step
+        if self._task is None:
+            self._task = self._progress.add_task("", total=plan.steps, spent="epsilon ...")
+        self._progress.update(self._task, completed=step)
+        # An accountant's reading costs some hundredths of a second: take only a few.
+        if step % max(1, plan.steps // self._readings) == 0 or step == plan.steps:
+            spent = (
+                f"epsilon {plan.running_epsilon(step):.2f}"
+                if trainer.randomness.secret
+                else "no epsilon: known noise"
+            )
+            self._progress.update(self._task, spent=spent)

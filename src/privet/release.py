@@ -1,0 +1,196 @@
+"""What is handed over: weights, configuration, trust card, report, and a manifest of them.
+
+weights.safetensors   the released parameters (never a pickle)
+config.json           how to build the model and scale its inputs
+trust.json            the trust card: guarantees, events, utility, provenance
+report.html           the same for people
+manifest.json         SHA-256 of each of the above
+signature.json        optional: Ed25519 over the manifest
+internal/             NOT part of the release: keys, checkpoints, private figures
+"""
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from privet.data.dataset import Bounds
+from privet.errors import InputError
+from privet.files import read_json, write_atomically, write_json
+from privet.guarantee import Privacy, strongest_proved
+from privet.models import create
+
+CUSTOM: Final = "custom"
+RELEASED_FILES: Final = ("weights.safetensors", "config.json", "trust.json", "report.html")
+MANIFEST: Final = "manifest.json"
+SIGNATURE: Final = "signature.json"
+INTERNAL: Final = "internal"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Release:
+    """A trained model with its trust card."""
+
+    model: nn.Module
+    config: Mapping[str, Any]
+    trust: Mapping[str, Any]
+
+    @property
+    def guarantees(self) -> tuple[Privacy, ...]:
+        """All privacy statements, each with its basis."""
+        return tuple(Privacy.from_json(record) for record in self.trust["privacy"])
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """The strongest proved statement; None where epsilon is withheld."""
+        return strongest_proved(self.guarantees)
+
+    def scores(self, x: NDArray[np.generic]) -> Tensor:
+        """Class scores for examples in the data's own units."""
+        bounds = Bounds(
+            low=tuple(self.config["bounds"]["low"]), high=tuple(self.config["bounds"]["high"])
+        )
+        expected = tuple(self.config["shape"])
+        if x.shape[1:] != expected:
+            raise InputError(
+                "examples of the wrong shape", got=f"{x.shape[1:]}", expected=f"{expected} each"
+            )
+        device = next(self.model.parameters()).device
+        inputs = torch.from_numpy(bounds.clamp_and_scale(x)).to(device)
+        self.model.eval()
+        with torch.no_grad():
+            return torch.cat([self.model(part) for part in torch.split(inputs, 1024)]).cpu()
+
+    def predict(self, x: NDArray[np.generic]) -> NDArray[np.int64]:
+        """The class index of each example."""
+        return np.asarray(self.scores(x).argmax(1).numpy(), dtype=np.int64)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the release; refuses to overwrite one."""
+        from privet.reports import render_report
+
+        folder = Path(folder)
+        if (folder / MANIFEST).exists():
+            raise InputError("a release is already there", got=folder, fix="choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {k: v.detach().cpu().contiguous() for k, v in _named_once(self.model).items()}
+        write_atomically(folder / "weights.safetensors", safetensors.torch.save(weights))
+        write_json(folder / "config.json", self.config)
+        write_json(folder / "trust.json", self.trust)
+        report = render_report(self.trust, curves_of(self.trust))
+        write_atomically(folder / "report.html", report.encode())
+        # The manifest goes last: a folder without one is an unfinished release.
+        digests = {name: sha256(folder / name) for name in RELEASED_FILES}
+        write_json(folder / MANIFEST, {"format": "privet-manifest/1", "files": digests})
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path, model: nn.Module | None = None) -> Self:
+        """Read a release; `model` is needed only for one that was trained on a user's own."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise InputError("no such release", got=folder, expected="a folder made by privet")
+        config, trust = read_json(folder / "config.json"), read_json(folder / "trust.json")
+        built = model if model is not None else _build(config, folder)
+        weights = read_weights(folder / "weights.safetensors")
+        try:
+            missing, unexpected = built.load_state_dict(weights, strict=False)
+        except RuntimeError as error:
+            raise InputError(
+                "weights do not fit the model", got=str(error).splitlines()[-1].strip()
+            ) from None
+        shared = set(built.state_dict()) - set(_named_once(built))
+        if unexpected or set(missing) - shared:
+            raise InputError("weights do not fit the model", got=f"{(unexpected or missing)[0]}")
+        return cls(model=built, config=config, trust=trust)
+
+
+def export(folder: str | Path, destination: str | Path) -> Path:
+    """Copy what may leave, and nothing of `internal/`, to a new folder."""
+    folder, destination = Path(folder), Path(destination)
+    read_json(folder / MANIFEST)  # an unfinished release has none
+    if destination.exists():
+        raise InputError("destination exists", got=destination, fix="name a new folder")
+    destination.mkdir(parents=True)
+    for name in [*RELEASED_FILES, MANIFEST, SIGNATURE]:
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, destination / name)
+    return destination
+
+
+def curves_of(trust: Mapping[str, Any], points: int = 20) -> Any:
+    """The plots' data, recomputed from the recorded events; empty where epsilon is withheld."""
+    from privet.privacy.accounting import COARSE_INTERVAL, epsilon_of, sampled_gaussian, tradeoff_of
+    from privet.privacy.events import from_json
+    from privet.reports import Curves
+
+    release_privacy = strongest_proved(Privacy.from_json(r) for r in trust["privacy"])
+    if release_privacy is None:
+        return Curves()
+    mechanism, delta = trust["mechanism"], release_privacy.delta
+    steps = sorted({max(1, round(mechanism["steps"] * i / points)) for i in range(1, points + 1)})
+    by_step = tuple(
+        (step, epsilon_of(
+            sampled_gaussian(mechanism["noise_multiplier"], mechanism["sampling_rate"], step),
+            delta, interval=COARSE_INTERVAL,
+        )) for step in steps
+    )  # fmt: skip
+    training = tradeoff_of(from_json(trust["events"][-1]["event"]))
+    epsilons = np.linspace(0.0, 2.0 * release_privacy.epsilon, 60)
+    rates = np.unique(np.concatenate([np.logspace(-4, 0, 81), np.linspace(0, 1, 101)]))
+    return Curves(
+        epsilon_by_step=by_step,
+        profile=tuple((float(e), training.delta(float(e))) for e in epsilons),
+        tradeoff=tuple((float(a), training.beta(float(a))) for a in rates),
+    )
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _named_once(model: nn.Module) -> dict[str, Tensor]:
+    """State without the second names of shared tensors, which safetensors would refuse."""
+    seen: dict[int, str] = {}
+    return {
+        name: value
+        for name, value in model.state_dict(keep_vars=True).items()
+        if seen.setdefault(id(value), name) == name
+    }
+
+
+def _build(config: Mapping[str, Any], folder: Path) -> nn.Module:
+    try:
+        name, shape, n_classes = config["model"], tuple(config["shape"]), len(config["classes"])
+    except (KeyError, TypeError):
+        raise InputError(
+            "corrupt config.json", got=folder, expected="model, shape, classes"
+        ) from None
+    if name == CUSTOM:
+        raise InputError(
+            "this release was trained on a user's own model",
+            fix="pass it: privet.load(folder, model=MyModel())",
+        )
+    return create(name, shape, n_classes)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The released tensors; a broken file is bad input."""
+    try:
+        return safetensors.torch.load_file(path)
+    except FileNotFoundError:
+        raise InputError("file not found", got=path) from None
+    except safetensors.SafetensorError as error:
+        raise InputError(
+            "corrupt weights", got=f"{path}: {error}", fix="restore the file"
+        ) from None

@@ -1,0 +1,63 @@
+"""The ledger for people: what was spent on a data set, run by run."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from privet.ledger import Account, RunRecord
+from privet.privacy.events import to_json
+
+
+def account_record(account: Account) -> dict[str, Any]:
+    """The account as plain values."""
+    cap = account.cap
+    return {
+        "name": account.name,
+        "unit": account.unit,
+        "records": account.records,
+        "parents": list(account.parents),
+        "related": list(account.related),
+        "cap": cap and {"epsilon": cap.epsilon, "delta": cap.delta, "renyi_order": cap.order},
+        "spent_epsilon": account.spent_epsilon,
+        "runs": [_run_record(run) for run in account.runs],
+    }
+
+
+def print_account(account: Account, console: Console) -> None:
+    """One readable block: cap, spending, runs."""
+    console.print(f"{account.name} (unit: {account.unit})", style="bold", highlight=False)
+    console.print(f"  {_spending(account)}", highlight=False, soft_wrap=True)
+    if account.related:
+        names = ", ".join(account.related)
+        console.print(f"  shares records with: {names}; their runs count", highlight=False)
+    table = Table("run", "started", "data", "what", "steps", "status", box=None, padding=(0, 2))
+    for run in account.runs:
+        steps = f"{run.charged}/{run.planned}" + (f" +{run.redone} redone" if run.redone else "")
+        table.add_row(run.id, run.started[:19], run.dataset, run.label, steps, run.status)
+    if account.runs:
+        console.print(table)
+
+
+def _spending(account: Account) -> str:
+    if account.cap is None:
+        return "no cap set: runs are listed, not limited (privet ledger cap NAME ...)"
+    cap = account.cap
+    return (
+        f"spent or reserved epsilon {account.spent_epsilon:.3f} of {cap.epsilon:g} "
+        f"at delta={cap.delta:g} (Renyi filter of order {cap.order:g}, add/remove)"
+    )
+
+
+def _run_record(run: RunRecord) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "dataset": run.dataset,
+        "label": run.label,
+        "step_event": to_json(run.step_event),
+        "planned": run.planned,
+        "charged": run.charged,
+        "redone": run.redone,
+        "status": run.status,
+        "started": run.started,
+    }

@@ -1,0 +1,62 @@
+"""A run's folder: the release in it, and `internal/`, which never leaves."""
+
+from pathlib import Path
+from typing import Any, Final, Self
+
+from privet.errors import InputError
+from privet.files import read_json, write_atomically, write_json
+from privet.release import INTERNAL, MANIFEST
+
+WARNING: Final = b"""This folder is NOT part of the release. It holds secret keys, checkpoints and
+figures computed on private records without charge. Whoever has it can undo the privacy.
+Hand over a copy made by `privet export`, which leaves this folder out.
+"""
+
+
+class RunFolder:
+    """Paths of one run; made by `create`, found again by `open`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.internal = folder / INTERNAL
+        self.settings = self.internal / "run.json"
+        self.checkpoint = self.internal / "checkpoint.pt"
+        self.journal = self.internal / "steps.log"
+        self.figures = self.internal / "figures.json"
+
+    @classmethod
+    def create(cls, folder: str | Path, settings: dict[str, Any]) -> Self:
+        """Start a run in an empty or new folder; nothing already made is overwritten."""
+        run = cls(Path(folder))
+        if (run.folder / MANIFEST).exists():
+            raise InputError("a release is already there", got=folder, fix="choose another --out")
+        if run.settings.exists():
+            raise InputError(
+                "an unfinished run is there",
+                got=folder,
+                fix=f"continue it: privet resume {folder}; or choose another --out",
+            )
+        run.internal.mkdir(parents=True, exist_ok=True)
+        run.internal.chmod(0o700)
+        write_atomically(run.internal / "README", WARNING)
+        write_atomically(run.internal / ".gitignore", b"*\n")
+        run.save_settings(settings)
+        return run
+
+    @classmethod
+    def open(cls, folder: str | Path) -> tuple[Self, dict[str, Any]]:
+        """An unfinished run and its settings."""
+        run = cls(Path(folder))
+        if (run.folder / MANIFEST).exists():
+            raise InputError(
+                "the run is finished", got=folder, fix="see it: privet verify " + str(folder)
+            )
+        if not run.settings.exists():
+            raise InputError(
+                "no run to resume", got=folder, expected="a folder with an unfinished run"
+            )
+        return run, read_json(run.settings)
+
+    def save_settings(self, settings: dict[str, Any]) -> None:
+        """Write the settings anew."""
+        write_json(self.settings, settings, private=True)
