@@ -80,7 +80,6 @@ class Account:
 
     name: str
     unit: str
-    records: int
     parents: tuple[str, ...]
     related: tuple[str, ...]
     cap: RenyiFilter | None
@@ -148,25 +147,17 @@ class Ledger:
                 )
             for parent in parents:
                 self._require(parent)
-            if known and self._one(
-                "SELECT 1 FROM snapshots WHERE dataset = ? AND digest = ?", name, snapshot
-            ):
-                return
             self._db.execute(
                 "INSERT OR IGNORE INTO datasets VALUES (?, ?, ?)", (name, unit, _now())
             )
-            self._db.execute("INSERT OR IGNORE INTO snapshots VALUES (?, ?)", (name, snapshot))
-            self._db.executemany(
-                "INSERT OR IGNORE INTO rows VALUES (?, ?)", ((name, r) for r in rows)
+            new = self._db.execute(
+                "INSERT OR IGNORE INTO snapshots VALUES (?, ?)", (name, snapshot)
             )
-            for parent in parents:
-                self._db.execute("INSERT OR IGNORE INTO lineage VALUES (?, ?)", (name, parent))
-            if parents and not self._rows_within(name, parents):
-                for parent in parents:
-                    self._db.execute(
-                        "INSERT OR IGNORE INTO rows SELECT ?, digest FROM rows WHERE dataset = ?",
-                        (name, parent),
-                    )
+            if new.rowcount:
+                self._db.executemany(
+                    "INSERT OR IGNORE INTO rows VALUES (?, ?)", ((name, row) for row in rows)
+                )
+            self._inherit(name, parents)
 
     def cap(self, name: str, epsilon: float, delta: float) -> RenyiFilter:
         """Set the cap of a data set; refused if more than that is spent already."""
@@ -237,7 +228,6 @@ class Ledger:
         return Account(
             name=name,
             unit=self._one("SELECT unit FROM datasets WHERE name = ?", name)[0],
-            records=self._one("SELECT COUNT(*) FROM rows WHERE dataset = ?", name)[0],
             parents=tuple(
                 r[0] for r in self._all("SELECT parent FROM lineage WHERE child = ?", name)
             ),
@@ -279,6 +269,17 @@ class Ledger:
             name,
         )
         return sorted({name, *(r[0] for r in found)})
+
+    def _inherit(self, name: str, parents: tuple[str, ...]) -> None:
+        """A subset is found by its rows; anything else takes over its parents' rows."""
+        for parent in parents:
+            self._db.execute("INSERT OR IGNORE INTO lineage VALUES (?, ?)", (name, parent))
+        if parents and not self._rows_within(name, parents):
+            for parent in parents:
+                self._db.execute(
+                    "INSERT OR IGNORE INTO rows SELECT ?, digest FROM rows WHERE dataset = ?",
+                    (name, parent),
+                )
 
     def _rows_within(self, name: str, parents: tuple[str, ...]) -> bool:
         marks = ",".join("?" * len(parents))

@@ -27,7 +27,8 @@ class Description:
     """Public facts about a user's data; paths are relative to the description file.
 
     A table (.csv, .parquet) needs `label` and `features`, whose order is the order of the
-    columns; arrays (.npz) need `bounds`. Either `test` or `test_fraction` is given.
+    columns; arrays (.npz) need `bounds`. Either `test` or `test_fraction` is given. `parents` are
+    data sets in the ledger that this one was made from; it inherits what was spent on them.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Description:
     licence: str = "not stated"
     test_is_public: bool = False
     learned: tuple[LearnedFact, ...] = ()
+    parents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_facts()
@@ -108,12 +110,12 @@ class Description:
 def load_description(path: str | Path) -> Dataset:
     """Read the data that a description file describes, with the facts that it declares."""
     path = Path(path)
-    description = read_description(path)
-    train = _read_part(description, path.parent / description.train)
-    if description.test is not None:
-        test = _read_part(description, path.parent / description.test)
-    else:
-        train, test = split_by_content(train, description.test_fraction or 0.0)
+    return load_described(read_description(path), path)
+
+
+def load_described(description: Description, path: Path) -> Dataset:
+    """Read the data of a description that stands, or will stand, at `path`."""
+    train, test = read_parts(description, path.parent)
     return Dataset(
         name=description.name,
         train=train,
@@ -126,6 +128,7 @@ def load_description(path: str | Path) -> Dataset:
         unit=description.unit,
         test_is_public=description.test_is_public,
         learned=description.learned,
+        parents=description.parents,
     )
 
 
@@ -142,6 +145,7 @@ def read_description(path: str | Path) -> Description:
     for key, value in features.items():
         _check_type(path, key, value, "a pair of numbers")
     facts: dict[str, Any] = dict(data, classes=tuple(data["classes"]))
+    facts["parents"] = tuple(data.get("parents", ()))
     if "bounds" in data:
         facts["bounds"] = _pair(data["bounds"])
     return Description(
@@ -168,6 +172,14 @@ def write_description(
         raise FaultyEnvironment(
             f"cannot write {path}: {error.strerror}", fix="choose a folder you may write to"
         ) from error
+
+
+def read_parts(description: Description, folder: Path) -> tuple[Split, Split]:
+    """Training and test records, as the description says."""
+    train = _read_part(description, folder / description.train)
+    if description.test is not None:
+        return train, _read_part(description, folder / description.test)
+    return split_by_content(train, description.test_fraction or 0.0)
 
 
 def _read_part(facts: Description, path: Path) -> Split:
@@ -197,6 +209,7 @@ _DATA_KEYS = {
     "licence": "a text",
     "test_is_public": "true or false",
     "bounds": "a pair of numbers",
+    "parents": "a list of texts",
 }
 
 
@@ -281,7 +294,7 @@ def _learned(path: Path, entries: object) -> tuple[LearnedFact, ...]:
 
 def _as_toml(description: Description) -> str:
     facts = {key: getattr(description, key) for key in _DATA_KEYS}
-    lines = ["[data]", *(f"{k} = {_value(v)}" for k, v in facts.items() if v is not None)]
+    lines = ["[data]", *(f"{k} = {_value(v)}" for k, v in facts.items() if v not in (None, ()))]
     if description.features:
         lines += ["", "[features]"]
         lines += [f"{_value(name)} = {_value(pair)}" for name, pair in description.features.items()]

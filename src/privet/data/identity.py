@@ -1,8 +1,9 @@
 """Recognising records again without storing them: keyed digests of rows.
 
 A plain hash of a record can be reversed by guessing records; a keyed one cannot without the key,
-which stays with the ledger. Values are brought to [0, 1] by the public bounds and rounded to 16
-bits first, so that the same image as bytes and as floats has one digest. Labels are left out:
+which stays with the ledger. Each record has two digests: of its values as they are (the same file
+declared with other bounds is recognised), and of its values brought to [0, 1] by the public bounds
+and rounded to 16 bits (the same image as bytes and as floats is recognised). Labels are left out:
 relabelled records are still the same people's.
 """
 
@@ -12,21 +13,43 @@ from typing import Final
 import numpy as np
 
 from privet.data.dataset import Dataset
+from privet.ledger import Ledger
 
 ROW_BYTES: Final = 16
 
 
 def row_digests(data: Dataset, key: bytes) -> list[bytes]:
-    """One keyed digest for each training record."""
-    scaled = data.bounds.clamp_and_scale(data.train.x.reshape(len(data.train), -1))
-    grid = np.rint(scaled * 65535).astype("<u2")
-    return [hashlib.blake2b(row.tobytes(), key=key, digest_size=ROW_BYTES).digest() for row in grid]
+    """Two keyed digests for each training record: first all raw ones, then all scaled ones."""
+    flat = data.train.x.reshape(len(data.train), -1)
+    raw = flat.astype("<f8")
+    scaled = np.rint(data.bounds.clamp_and_scale(flat) * 65535).astype("<u2")
+    return [_digest(row.tobytes(), key) for table in (raw, scaled) for row in table]
 
 
-def set_digest(data: Dataset, rows: list[bytes], key: bytes) -> str:
+def set_digest(data: Dataset, key: bytes) -> str:
     """A keyed digest of all training records with their labels, whatever their order."""
+    raw = data.train.x.reshape(len(data.train), -1).astype("<f8")
     labelled = sorted(
-        row + int(y).to_bytes(4, "little") for row, y in zip(rows, data.train.y, strict=True)
+        _digest(row.tobytes() + int(y).to_bytes(4, "little"), key)
+        for row, y in zip(raw, data.train.y, strict=True)
     )
     digest = hashlib.blake2b(b"".join(labelled), key=key, digest_size=32)
     return f"blake2b-keyed:{digest.hexdigest()}"
+
+
+def enter_in_ledger(data: Dataset, ledger: Ledger) -> str:
+    """Register the records of `data`; returns their keyed digest."""
+    key = ledger.digest_key
+    snapshot = set_digest(data, key)
+    ledger.register(
+        data.name,
+        unit=data.unit,
+        snapshot=snapshot,
+        rows=row_digests(data, key),
+        parents=data.parents,
+    )
+    return snapshot
+
+
+def _digest(content: bytes, key: bytes) -> bytes:
+    return hashlib.blake2b(content, key=key, digest_size=ROW_BYTES).digest()

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from torch import nn
 
 from privet.data.dataset import Dataset
-from privet.data.identity import row_digests, set_digest
+from privet.data.identity import set_digest
 from privet.engine.plan import ASSUMPTIONS
 from privet.engine.trainer import PrivateTrainer
 from privet.guarantee import Adjacency, Basis, Privacy
@@ -134,14 +134,13 @@ def _data_facts(data: Dataset) -> dict[str, Any]:
 def _provenance(
     trainer: PrivateTrainer, data: Dataset, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    key = trainer.account.ledger.digest_key
     return {
         **{name: version(name) for name in ("privet", "torch", "dp-accounting")},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "init_seed": trainer.randomness.init_seed,
-        "data_digest": set_digest(data, row_digests(data, key), key),
+        "data_digest": set_digest(data, trainer.account.ledger.digest_key),
         "run": trainer.account.run_id,
         "model": _model_summary(trainer.model),
         "config": dict(config),

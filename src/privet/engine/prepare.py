@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from privet.data.dataset import Dataset
-from privet.data.identity import row_digests, set_digest
+from privet.data.identity import enter_in_ledger
 from privet.engine.account import RunAccount
 from privet.engine.examples import Examples, made_up_batch
 from privet.engine.plan import Plan
@@ -91,14 +91,6 @@ def assemble(
         randomness=randomness,
         account=account,
     )
-
-
-def enter_in_ledger(data: Dataset, ledger: Ledger) -> str:
-    """Register the records of `data`; returns their keyed digest."""
-    rows = row_digests(data, ledger.digest_key)
-    snapshot = set_digest(data, rows, ledger.digest_key)
-    ledger.register(data.name, unit=data.unit, snapshot=snapshot, rows=rows, parents=data.parents)
-    return snapshot
 
 
 def left_for_training(epsilon: float, data: Dataset) -> float:

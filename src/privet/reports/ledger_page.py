@@ -15,7 +15,6 @@ def account_record(account: Account) -> dict[str, Any]:
     return {
         "name": account.name,
         "unit": account.unit,
-        "records": account.records,
         "parents": list(account.parents),
         "related": list(account.related),
         "cap": cap and {"epsilon": cap.epsilon, "delta": cap.delta, "renyi_order": cap.order},

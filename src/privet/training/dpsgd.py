@@ -15,11 +15,12 @@ import torch
 from torch import nn
 
 from privet.data.dataset import Dataset
+from privet.data.identity import enter_in_ledger
 from privet.engine.account import RunAccount
 from privet.engine.checkpoint import load_checkpoint, restore, save_checkpoint
 from privet.engine.handover import hand_over, private_figures
 from privet.engine.plan import Plan
-from privet.engine.prepare import assemble, enter_in_ledger, left_for_training
+from privet.engine.prepare import assemble, left_for_training
 from privet.engine.trainer import PrivateTrainer
 from privet.errors import FaultyEnvironment, InputError
 from privet.files import write_json

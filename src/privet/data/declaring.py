@@ -1,0 +1,106 @@
+"""Write a description file; learn privately, and charge, what its owner does not know."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from privet.data.dataset import LearnedFact, Split
+from privet.data.description import Description, load_described, read_parts, write_description
+from privet.data.identity import enter_in_ledger
+from privet.data.learning import charge, learn_bounds, learn_size
+from privet.errors import InputError
+from privet.ledger import Ledger
+from privet.privacy.randomness import Randomness, SecretStream
+
+Pair = tuple[float, float]
+UNKNOWN: Final = (0.0, 1.0)  # stands for bounds until they are learned; never written
+
+
+def declare(
+    file: Path,
+    out: Path,
+    *,
+    features: Mapping[str, Pair | None],
+    bounds: Pair | None,
+    nominal_size: int | None,
+    learn_epsilon: float | None,
+    ledger: Ledger,
+    test: Path | None = None,
+    **facts: Any,
+) -> Description:
+    """Write the description of `file` to `out`; what is None is learned with `learn_epsilon`.
+
+    Everything learned is charged to the ledger before it is written, and listed in the
+    description, so that every release from this data counts it.
+    """
+    is_table = bool(features)
+    unknown_columns = [name for name, pair in features.items() if pair is None]
+    missing_bounds = bool(unknown_columns) if is_table else bounds is None
+    draft = Description(
+        **facts,
+        train=_relative(file, out),
+        test=None if test is None else _relative(test, out),
+        features={name: pair or UNKNOWN for name, pair in features.items()},
+        bounds=None if is_table else (bounds or UNKNOWN),
+        nominal_size=nominal_size or 1,
+    )
+    unknown = [
+        *(["nominal size"] if nominal_size is None else []),
+        *([f"bounds of {', '.join(unknown_columns) or 'the values'}"] if missing_bounds else []),
+    ]
+    if unknown:
+        share = _share(unknown, learn_epsilon)
+        draft = _learned(draft, out.parent, unknown, unknown_columns, share)
+    data = load_described(draft, out)
+    if draft.learned:
+        enter_in_ledger(data, ledger)
+        charge(ledger, data.name, draft.learned)
+    write_description(draft, out)
+    return draft
+
+
+def _learned(
+    draft: Description, folder: Path, unknown: list[str], columns: list[str], epsilon: float
+) -> Description:
+    records, _ = read_parts(draft, folder)
+    # Two facts, two secret streams.
+    random = Randomness.fresh()
+    facts = tuple(LearnedFact(name=name, epsilon=epsilon) for name in unknown)
+    changes: dict[str, Any] = {"learned": facts}
+    if "nominal size" in unknown:
+        changes["nominal_size"] = learn_size(len(records), epsilon, random.sampling)
+    if any(name.startswith("bounds") for name in unknown):
+        changes |= _learned_bounds(draft, records, columns, epsilon, random.noise)
+    return replace(draft, **changes)
+
+
+def _learned_bounds(
+    draft: Description, records: Split, columns: list[str], epsilon: float, stream: SecretStream
+) -> dict[str, Any]:
+    if not draft.is_table:
+        flat = records.x.reshape(len(records), -1).astype(np.float64)
+        # One record adds its smallest and its largest value: two columns.
+        ends = np.stack([flat.min(axis=1), flat.max(axis=1)], axis=1)
+        (low, _), (_, high) = learn_bounds(ends, epsilon, stream)
+        return {"bounds": (low, high)}
+    places = [list(draft.features).index(name) for name in columns]
+    pairs = learn_bounds(records.x[:, places].astype(np.float64), epsilon, stream)
+    return {"features": {**draft.features, **dict(zip(columns, pairs, strict=True))}}
+
+
+def _share(unknown: list[str], learn_epsilon: float | None) -> float:
+    if learn_epsilon is None:
+        raise InputError(
+            f"not declared: {' and '.join(unknown)}",
+            expected="every public fact, or a budget to learn it",
+            fix="declare it, or give --learn-epsilon 0.5 to learn it privately",
+        )
+    return learn_epsilon / len(unknown)
+
+
+def _relative(file: Path, out: Path) -> str:
+    return os.path.relpath(file.resolve(), out.resolve().parent)
