@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 a check failed, 2 bad input, 3 faulty environment.
 import contextlib
 import errno
 import json
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
-from privet.errors import FaultyEnvironment, InputError, PrivetError
+from privet.errors import InputError, PrivetError
 
 app = App(
     name="privet",
@@ -52,6 +53,8 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"missing package: {error.name}. Fix: install privet again, with its extras", 3)
     except KeyboardInterrupt:
         _fail("interrupted; `privet resume` continues a run that had an --out folder", 130)
+    except sqlite3.OperationalError as error:
+        _fail(f"the ledger cannot be written: {error}. Fix: check disk space and PRIVET_HOME", 3)
     except OSError as error:
         _fail(str(error), 3 if error.errno in FULL_OR_FORBIDDEN else 2)
 
@@ -579,5 +582,3 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[Any], None] | None]:
 
 if __name__ == "__main__":
     main()
-
-__all__ = ["FaultyEnvironment", "app", "main"]

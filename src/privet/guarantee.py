@@ -70,8 +70,10 @@ class Privacy:
             fields["assumptions"] = tuple(fields.get("assumptions", ()))
             fields["gaps"] = tuple(fields.get("gaps", ()))
             fields["epsilon"], fields["delta"] = float(fields["epsilon"]), float(fields["delta"])
+            if not (fields["epsilon"] >= 0 and 0 <= fields["delta"] < 1):
+                raise ValueError(f"epsilon={fields['epsilon']}, delta={fields['delta']}")
             return cls(**fields)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError("malformed privacy entry in trust.json", got=error) from None
 
 

@@ -177,9 +177,15 @@ class Ledger:
             )
         return chosen
 
-    def reserve(self, name: str, *, label: str, step_event: DpEvent, steps: int) -> str:
-        """Reserve a whole plan, or raise `BudgetExceeded`; returns the run's id."""
-        run_id = secrets.token_hex(8)
+    def reserve(
+        self, name: str, *, label: str, step_event: DpEvent, steps: int, run_id: str | None = None
+    ) -> str:
+        """Reserve a whole plan, or raise `BudgetExceeded`; returns the run's id.
+
+        A caller that must find its run again after a crash chooses `run_id` (by `new_run_id`) and
+        notes it first.
+        """
+        run_id = run_id or new_run_id()
         with self._transaction(durable=True):
             self._require(name)
             self._require_room(name, step_event, steps)
@@ -332,6 +338,11 @@ class Ledger:
             raise
         self._db.execute("COMMIT")
         self._db.execute("PRAGMA synchronous=NORMAL")
+
+
+def new_run_id() -> str:
+    """A name for a run that no other run has."""
+    return secrets.token_hex(8)
 
 
 def default_ledger_path() -> Path:

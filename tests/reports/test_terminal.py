@@ -28,7 +28,7 @@ def test_the_card_holds_the_figures(card: Make) -> None:
         "93.0 % (95 % interval 90.0 to 95.0 %) on 360 test examples",
         "proved (ε = 2.98, δ = 1e-05), adding or removing one example",
         "proved (ε = 6.4, δ = 1e-05), replacing one example",
-        "noise multiplier 2.1",
+        "120 steps, poisson sampling at rate 0.178, noise 2.1 x clip norm 1",
         "robustness not measured",
         "report runs/digits/report.html",
     ):

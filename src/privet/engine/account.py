@@ -8,6 +8,9 @@ hardware, changed data) met fresh noise: that is a second release of its batch a
 """
 
 from pathlib import Path
+from typing import Self
+
+import dp_accounting as dp
 
 from privet.engine.plan import Plan
 from privet.errors import InputError
@@ -21,7 +24,7 @@ class RunAccount:
         self.ledger = ledger
         self.run_id = run_id
         self._path = journal
-        self._seen = _read_journal(journal)
+        self._seen, self._torn_at = _read_journal(journal)
 
     @classmethod
     def open(
@@ -31,19 +34,20 @@ class RunAccount:
         plan: Plan,
         *,
         label: str,
-        private: bool,
-        journal: Path | None,
-    ) -> "RunAccount":
+        private: bool = True,
+        journal: Path | None = None,
+        run_id: str | None = None,
+    ) -> Self:
         """Reserve the whole plan; refused by the ledger if a cap does not fit it.
 
         `private` is False for a run whose noise is known (a test seed): it is entered as what it
         is, an access without any privacy.
         """
-        import dp_accounting as dp
-
         step_event = plan.event(1).event if private else dp.NonPrivateDpEvent()
-        run_id = ledger.reserve(dataset, label=label, step_event=step_event, steps=plan.steps)
-        return cls(ledger, run_id, journal)
+        reserved = ledger.reserve(
+            dataset, label=label, step_event=step_event, steps=plan.steps, run_id=run_id
+        )
+        return cls(ledger, reserved, journal)
 
     def charge(self, step: int) -> None:
         """Before the step's output exists."""
@@ -58,8 +62,11 @@ class RunAccount:
             self.ledger.recharge(self.run_id)
         self._seen[step] = fingerprint
         if self._path is not None:
-            with self._path.open("a") as file:
-                file.write(f"{step} {fingerprint}\n")
+            with self._path.open("ab") as file:
+                if self._torn_at is not None:  # or the torn line would swallow this one
+                    file.truncate(self._torn_at)
+                    self._torn_at = None
+                file.write(f"{step} {fingerprint}\n".encode())
 
     @property
     def redone_steps(self) -> int:
@@ -71,16 +78,17 @@ class RunAccount:
         self.ledger.settle(self.run_id)
 
 
-def _read_journal(path: Path | None) -> dict[int, str]:
+def _read_journal(path: Path | None) -> tuple[dict[int, str], int | None]:
+    """The fingerprints, and where a last line begins that a crash cut off before it was used."""
     if path is None or not path.exists():
-        return {}
+        return {}, None
     seen: dict[int, str] = {}
-    for line in path.read_text().splitlines(keepends=True):
-        if not line.endswith("\n"):
-            break  # cut off by a crash before the update was used
+    content = path.read_bytes()
+    *lines, torn = content.split(b"\n")
+    for line in lines:
         try:
             step, fingerprint = line.split()
-            seen[int(step)] = fingerprint
+            seen[int(step)] = fingerprint.decode("ascii")
         except ValueError:
             raise InputError("corrupt step journal", got=f"{path}: {line!r}") from None
-    return seen
+    return seen, len(content) - len(torn) if torn else None

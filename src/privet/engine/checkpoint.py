@@ -66,7 +66,11 @@ def load_checkpoint(path: Path, device: torch.device) -> Checkpoint:
             randomness=random,
         )
     except FileNotFoundError:
-        raise InputError("no checkpoint", got=path, fix="start the run again") from None
+        raise InputError(
+            "the run was killed before its first step",
+            got=path,
+            fix="delete its folder, train again",
+        ) from None
     except Exception as error:  # torch raises many kinds for a broken file
         raise InputError("corrupt checkpoint", got=f"{path}: {error}") from None
 

@@ -1,12 +1,15 @@
 """Private examples on a device, scaled by public bounds as they are used."""
 
-from typing import Self
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from privet.data.dataset import Bounds, Dataset, Split
+
+UNIT: Final = Bounds(low=(0.0,), high=(1.0,))
 
 
 class Examples:
@@ -23,10 +26,11 @@ class Examples:
     @classmethod
     def of(cls, split: Split, bounds: Bounds, device: torch.device) -> Self:
         """From arrays."""
-        x = split.x if split.x.dtype == np.uint8 else split.x.astype(np.float32)
-        return cls(
-            torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(split.y), bounds, device
-        )
+        if split.x.dtype == np.uint8:
+            x: NDArray[Any] = np.ascontiguousarray(split.x)
+        else:  # scaled before it is rounded to single precision, as a release scales its inputs
+            x, bounds = bounds.clamp_and_scale(split.x), UNIT
+        return cls(torch.from_numpy(x), torch.from_numpy(split.y), bounds, device)
 
     def __len__(self) -> int:
         return len(self._y)

@@ -44,10 +44,14 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_target(1.0, self.delta)
-        if self.steps < 1:
-            raise InputError("bad number of steps", got=self.steps, expected="at least 1")
-        if not self.normaliser > 0:
-            raise InputError("bad normaliser", got=self.normaliser, expected="a positive number")
+        if not (isinstance(self.steps, int) and self.steps >= 1):
+            raise InputError(
+                "bad number of steps", got=self.steps, expected="a whole number, at least 1"
+            )
+        if not 0 < self.normaliser < float("inf"):
+            raise InputError(
+                "bad normaliser", got=self.normaliser, expected="a positive, finite number"
+            )
         # Building the parts validates the rest.
         PoissonSampler(rate=self.sampling_rate)
         GaussianNoise(multiplier=self.noise_multiplier, sensitivity=self.clip_norm)
@@ -82,8 +86,10 @@ class Plan:
             raise InputError(
                 "bad batch", got=batch, expected=f"1 to the nominal size {nominal_size}"
             )
-        if not epochs > 0:
-            raise InputError("bad number of epochs", got=epochs, expected="a positive number")
+        if not 0 < epochs < float("inf"):
+            raise InputError(
+                "bad number of epochs", got=epochs, expected="a positive, finite number"
+            )
         rate = batch / nominal_size
         steps = max(1, round(epochs / rate))
         return cls(

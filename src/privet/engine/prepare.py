@@ -1,5 +1,7 @@
 """From a model, an optimiser and data to a private trainer, with every check on the way."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -65,7 +67,13 @@ def make_private(
     enter_in_ledger(data, ledger)
     randomness = Randomness.fresh()
     account = RunAccount.open(ledger, data.name, plan, label=label, private=True, journal=None)
-    return assemble(model, optimizer, data, plan, loss=loss, randomness=randomness, account=account)
+    try:
+        return assemble(
+            model, optimizer, data, plan, loss=loss, randomness=randomness, account=account
+        )
+    except BaseException:
+        account.settle()  # no record was touched: give the reservation back
+        raise
 
 
 def assemble(
@@ -76,20 +84,25 @@ def assemble(
     *,
     loss: PerExampleLoss,
     randomness: Randomness,
-    account: RunAccount,
+    open_account: Callable[[], RunAccount],
 ) -> PrivateTrainer:
-    """Check the model on made-up inputs, choose its clipper, put the trainer together."""
+    """Check the model on made-up inputs, choose its clipper, put the trainer together.
+
+    The account is opened last: nothing is reserved for a model that cannot be trained.
+    """
     device = next(model.parameters()).device
     probe = made_up_batch(data, device)
     require_separate_examples(model, probe[0])
+    clipper = make_clipper(model, loss, plan.clip_norm, probe=probe)
+    examples = Examples.of(data.train, data.bounds, device)
     return PrivateTrainer(
         model=model,
         optimizer=optimizer,
-        examples=Examples.of(data.train, data.bounds, device),
+        examples=examples,
         plan=plan,
-        clipper=make_clipper(model, loss, plan.clip_norm, probe=probe),
+        clipper=clipper,
         randomness=randomness,
-        account=account,
+        account=open_account(),
     )
 
 

@@ -4,6 +4,8 @@ import copy
 
 from torch import nn
 
+from privet.errors import InputError
+
 
 def without_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
     """A copy in which every BatchNorm is a GroupNorm of the same width.
@@ -14,17 +16,28 @@ def without_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
     repaired = copy.deepcopy(model)
     if isinstance(repaired, nn.modules.batchnorm._BatchNorm):
         return _group_norm(repaired, groups)
+    replaced: dict[nn.Module, nn.GroupNorm] = {}  # a layer in two places stays one layer
     for parent in list(repaired.modules()):
-        for name, child in parent.named_children():
+        for name, child in parent._modules.items():  # named_children skips second names
             if isinstance(child, nn.modules.batchnorm._BatchNorm):
-                setattr(parent, name, _group_norm(child, groups))
+                if child not in replaced:
+                    replaced[child] = _group_norm(child, groups)
+                setattr(parent, name, replaced[child])
     return repaired
 
 
 def _group_norm(layer: nn.modules.batchnorm._BatchNorm, groups: int) -> nn.GroupNorm:
     channels = layer.num_features
+    if channels < 1:
+        raise InputError(
+            "a lazy BatchNorm has no width yet", fix="run the model once on a made-up input first"
+        )
+    if isinstance(layer, nn.BatchNorm1d):
+        groups = 1  # on vectors a group of one feature would be normalised to a constant
     fitting = max(g for g in range(1, min(groups, channels) + 1) if channels % g == 0)
     replacement = nn.GroupNorm(fitting, channels, eps=layer.eps, affine=layer.affine)
+    replacement.train(layer.training)
     if layer.affine:
-        replacement.load_state_dict({"weight": layer.weight, "bias": layer.bias})
+        # The parameters themselves: device, precision and frozenness stay.
+        replacement.weight, replacement.bias = layer.weight, layer.bias
     return replacement

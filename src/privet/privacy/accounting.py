@@ -132,16 +132,21 @@ def calibrate(
         event = sampled_gaussian(math.exp(log_multiplier), rate, steps)
         return epsilon_of(event, delta, adjacency, interval=interval) - epsilon
 
-    # A coarse grid overstates epsilon, so its root is safe and lies just above the true one.
-    coarse = _root_above(lambda z: excess(z, COARSE_INTERVAL), math.log(LEAST_MULTIPLIER))
-    if coarse is None:
+    # A coarse grid overstates epsilon, so its root is safe and lies above the true one: just above,
+    # except where the target is small, so the fine search first goes down to below its root.
+    least = math.log(LEAST_MULTIPLIER)
+    coarse = _root_above(lambda z: excess(z, COARSE_INTERVAL), least)
+    low = least if coarse is None else max(least, coarse - 0.02)
+    while low > least and excess(low, PLD_INTERVAL) <= 0:
+        low = max(least, low - 0.3)
+    fine = _root_above(lambda z: excess(z, PLD_INTERVAL), low, first_step=0.02)
+    if fine is None:
         raise InputError(
             "privacy target out of reach",
             got=f"epsilon={epsilon}, delta={delta} over {steps} steps at rate {rate:g}",
             fix="allow a larger epsilon, fewer steps, or a smaller batch",
         )
-    fine = _root_above(lambda z: excess(z, PLD_INTERVAL), coarse - 0.02, first_step=0.02)
-    return math.exp(min(coarse, fine if fine is not None else coarse))
+    return math.exp(fine)
 
 
 def _root_above(
@@ -166,23 +171,24 @@ def _walk(event: DpEvent, *, replace_one: bool, interval: float) -> TradeOff:
         return _walk(part, replace_one=replace_one, interval=interval)
 
     match event:
-        case dp.GaussianDpEvent(noise_multiplier=z):
+        case dp.GaussianDpEvent(noise_multiplier=z) if z > 0:
             return Gaussian((2.0 if replace_one else 1.0) / z)
-        case dp.LaplaceDpEvent(noise_multiplier=b):
+        case dp.LaplaceDpEvent(noise_multiplier=b) if b > 0:
             return Laplace((2.0 if replace_one else 1.0) / b)
         case dp.PoissonSampledDpEvent(sampling_probability=1.0, event=part):
             return inside(part)
-        case dp.PoissonSampledDpEvent(sampling_probability=q, event=dp.GaussianDpEvent() as part):
-            z = part.noise_multiplier
+        case dp.PoissonSampledDpEvent(
+            sampling_probability=q, event=dp.GaussianDpEvent(noise_multiplier=z)
+        ) if 0 < q < 1 and z > 0:
             return poisson_subsampled(z, q, replace_one=replace_one, interval=interval)
         case dp.SelfComposedDpEvent(event=part, count=count):
-            return self_compose(inside(part), count)
+            return self_compose(inside(part), count, interval)
         case dp.ComposedDpEvent(events=parts):
-            return compose([inside(part) for part in parts])
+            return compose([inside(part) for part in parts], interval)
         case _:
             raise InputError(
                 "event without a proved trade-off function",
-                got=type(event).__name__,
+                got=event,
                 expected="Gaussian, Laplace, Poisson-sampled Gaussian, or compositions of them",
             )
 

@@ -7,7 +7,8 @@ gradients. `make_clipper` uses the fast one only after it has agreed with the re
 
 Guarantee: `clipped_sum` is the sum over examples of vectors of L2 norm at most `clip_norm`, each a
 function of its own example and the weights alone. Adding or removing one example moves it by at
-most `clip_norm`. An example whose gradient is not finite contributes zero.
+most `clip_norm`. An example whose gradient is not finite, or longer than any training makes it
+(`LARGEST_NORM`), contributes zero.
 """
 
 from abc import ABC, abstractmethod
@@ -22,14 +23,16 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from privet.errors import InputError
+from privet.privacy.probing import make_up_weights, undisturbed
 from privet.privacy.rules import RULES, Dense, PerExample, has_rule
 
 PerExampleLoss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> one loss for each example, shape (batch,)."""
 
-# Norms are computed in float32, with a relative error well below this; clipping to a slightly
-# smaller norm keeps rounding from lifting a contribution above the clip norm.
+# Norms have a relative error well below this; clipping to a slightly smaller norm keeps rounding
+# from lifting a contribution above the clip norm.
 ROUNDING_MARGIN: Final = 1e-5
+LARGEST_NORM: Final = 1e18  # its square still fits in float32
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -43,10 +46,10 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def clip_factors(norms: Tensor, clip_norm: float) -> Tensor:
-    """What to multiply each example's gradient by; 0 where the norm is not finite."""
+    """What to multiply each example's gradient by; 0 where the norm is not finite or absurd."""
     bound = clip_norm * (1.0 - ROUNDING_MARGIN)
     factors = bound / norms.clamp_min(bound)
-    return torch.where(torch.isfinite(norms), factors, torch.zeros_like(factors))
+    return torch.where(norms <= LARGEST_NORM, factors, torch.zeros_like(factors))
 
 
 class Clipper(ABC):
@@ -91,7 +94,9 @@ class ReferenceClipper(Clipper):
         if len(x) == 0:
             return self._zeros()
         rows = self.per_example_gradients(x, y)
-        factors = clip_factors(rows.norm(dim=1), self.clip_norm)
+        # In double precision: a float32 norm of a million entries is off by more than the margin.
+        norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+        factors = clip_factors(norms, self.clip_norm).to(rows.dtype)
         rows = torch.where(factors[:, None] > 0, rows, torch.zeros_like(rows))
         return factors @ rows
 
@@ -125,18 +130,40 @@ class FastClipper(Clipper):
             ]
         )
 
+    def per_example_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """One row for each example, formed: to compare with, not to train with."""
+        books = self._books(x, y)
+        return torch.cat(
+            [
+                books[name].formed().flatten(1)
+                if name in books
+                else torch.zeros(len(x), p.numel(), device=p.device)
+                for name, p in trainable(self.model).items()
+            ],
+            dim=1,
+        )
+
     def _books(self, x: Tensor, y: Tensor) -> dict[str, PerExample]:
         """Each parameter's per-example gradient, in the cheapest form its rule knows."""
         with _recorded_layers(self.model) as records:
             losses = per_example_losses(self.loss, self.model(x), y)
+        if not losses.requires_grad:  # no layer reaches the loss
+            return {}
         edges = [edge for _, _, edge in records]
-        # Zeros for a layer whose output does not reach the loss.
-        gradients = torch.autograd.grad(
-            losses.sum(), edges, allow_unused=True, materialize_grads=True
+        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
+            losses.sum(), edges, allow_unused=True
         )
         names = {id(p): name for name, p in trainable(self.model).items()}
         uses: dict[str, list[PerExample]] = defaultdict(list)
         for (layer, activation, _), gradient in zip(records, gradients, strict=True):
+            if gradient is None:  # a layer whose output does not reach the loss
+                continue
+            if len(activation) != len(x):
+                raise InputError(
+                    "the fast clipper cannot tell the examples of a layer's input apart",
+                    got=f"{len(activation)} rows in {type(layer).__name__} for {len(x)} examples",
+                    fix="use ReferenceClipper",
+                )
             for own_name, part in RULES[type(layer)](layer, activation, gradient).items():
                 parameter = getattr(layer, own_name)
                 if parameter.requires_grad:
@@ -182,13 +209,56 @@ def make_clipper(
 
 
 def _agree(fast: FastClipper, reference: ReferenceClipper, probe: tuple[Tensor, Tensor]) -> bool:
-    training = fast.model.training
-    fast.model.eval()  # dropout would draw different masks on the two paths
-    try:
-        one, other = fast.clipped_sum(*probe), reference.clipped_sum(*probe)
-    finally:
-        fast.model.train(training)
-    return bool((one - other).norm() <= 1e-4 * other.norm() + 1e-12)
+    """Whether the books give every example its own gradient, for every parameter.
+
+    Sums would not do: where nothing is clipped, gradients booked to the wrong example add up to the
+    right sum. Compared at the weights given and at made-up ones, without dropout against the
+    reference, and in training mode against one backward pass for each example.
+    """
+    model = fast.model
+    with undisturbed(model):
+        try:
+            for _ in range(2):
+                model.eval()
+                one = fast.per_example_gradients(*_copies(probe))
+                if not _close(model, one, reference.per_example_gradients(*_copies(probe))):
+                    return False
+                model.train()
+                torch.manual_seed(0)  # the same dropout masks on both paths
+                one = fast.per_example_gradients(*_copies(probe))
+                torch.manual_seed(0)
+                if not _close(model, one, _one_by_one(fast, *_copies(probe))):
+                    return False
+                make_up_weights(model)
+        except InputError:  # a layer that the fast path cannot follow
+            return False
+    return True
+
+
+def _one_by_one(clipper: Clipper, x: Tensor, y: Tensor) -> Tensor:
+    """Every example's gradient by a backward pass of its own."""
+    parameters = list(trainable(clipper.model).values())
+    losses = per_example_losses(clipper.loss, clipper.model(x), y)
+    if not losses.requires_grad:
+        return torch.zeros(len(x), sum(p.numel() for p in parameters), device=x.device)
+    rows = [
+        torch.autograd.grad(one, parameters, retain_graph=True, materialize_grads=True)
+        for one in losses
+    ]
+    return torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])
+
+
+def _close(model: nn.Module, one: Tensor, other: Tensor) -> bool:
+    sizes = [p.numel() for p in trainable(model).values()]
+    whole = other.norm(dim=1)
+    return all(
+        bool(((a - b).norm(dim=1) <= 1e-4 * b.norm(dim=1) + 1e-5 * whole + 1e-12).all())
+        for a, b in zip(torch.split(one, sizes, 1), torch.split(other, sizes, 1), strict=True)
+    )
+
+
+def _copies(probe: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return probe[0].clone(), probe[1].clone()  # the model may work in place
 
 
 Record = tuple[nn.Module, Tensor, torch.autograd.graph.GradientEdge]
@@ -199,13 +269,19 @@ def _recorded_layers(model: nn.Module) -> Iterator[list[Record]]:
     """Record (layer, input, edge of the output) for each call of a layer that has parameters."""
     records: list[Record] = []
 
-    def keep(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def keep(
+        layer: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Tensor
+    ) -> Tensor | None:
+        if not output.requires_grad:  # called under no_grad: no gradient comes back
+            return None
         # The edge is taken now: an in-place activation would later rebase the output's history.
         edge = torch.autograd.graph.get_gradient_edge(output)
-        records.append((layer, inputs[0].detach(), edge))
+        records.append((layer, (inputs[0] if inputs else named["input"]).detach(), edge))
+        # In place on a view (Linear on sequences) would rebase even the edge: work on a copy.
+        return output.clone() if output._is_view() else None
 
     handles = [
-        module.register_forward_hook(keep)
+        module.register_forward_hook(keep, with_kwargs=True)
         for module in model.modules()
         if any(p.requires_grad for p in module.parameters(recurse=False))
     ]

@@ -31,7 +31,7 @@ def from_json(record: Any) -> DpEvent:
     """Inverse of `to_json`; a malformed record is bad input."""
     try:
         return _parse(record)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InputError("malformed privacy event", got=repr(error)) from None
 
 

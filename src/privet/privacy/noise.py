@@ -7,6 +7,7 @@ is drawn in double precision and added in double precision before anything is ro
 
 import hashlib
 import math
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,14 +36,15 @@ class GaussianNoise:
     def add_to(self, total: torch.Tensor, *, step: int, stream: SecretStream) -> torch.Tensor:
         """`total` (one flat vector) plus noise, in double precision.
 
-        The draw is bound to the bytes of `total`: the same sum at the same step repeats the same
-        output exactly, and any other sum meets noise that has nothing to do with it.
+        The draw is bound to the bytes of `total` and to the scale: the same sum at the same step
+        repeats the same output exactly, and any other sum meets noise that has nothing to do with
+        it. (One draw at two scales would be two equations in it and the sum.)
         """
         exact = total.detach().cpu().contiguous()
-        z = stream.normal(
-            exact.numel(), purpose="gaussian", step=step, context=fingerprint(exact.numpy())
-        )
-        noisy = exact.double() + self.multiplier * self.sensitivity * torch.from_numpy(z)
+        scale = self.multiplier * self.sensitivity
+        context = fingerprint(exact.numpy()) + struct.pack("<d", scale)
+        z = stream.normal(exact.numel(), purpose="gaussian", step=step, context=context)
+        noisy = exact.double() + scale * torch.from_numpy(z)
         return noisy.to(total.device)
 
 
@@ -60,14 +62,15 @@ class LaplaceNoise:
     def add_to(
         self, total: NDArray[np.float64], *, step: int, stream: SecretStream
     ) -> NDArray[np.float64]:
-        """`total` plus noise; the draw is bound to the bytes of `total`."""
+        """`total` plus noise; the draw is bound to the bytes of `total` and to the scale."""
         exact = np.ascontiguousarray(total, dtype=np.float64)
-        u = stream.uniform(
-            exact.size, purpose="laplace", step=step, context=fingerprint(exact)
-        ).reshape(exact.shape)
+        scale = self.scale * self.sensitivity
+        context = fingerprint(exact) + struct.pack("<d", scale)
+        u = stream.uniform(exact.size, purpose="laplace", step=step, context=context)
+        u = u.reshape(exact.shape)
         centred = u - 0.5 + 2.0**-54  # symmetric in (-1/2, 1/2): never exactly at the pole
         draw = -np.sign(centred) * np.log1p(-2.0 * np.abs(centred))
-        return exact + self.scale * self.sensitivity * draw
+        return exact + scale * draw
 
 
 def fingerprint(values: NDArray[np.floating[Any]]) -> bytes:
@@ -86,7 +89,14 @@ def analytic_gaussian_multiplier(epsilon: float, delta: float) -> float:
     def excess(log_multiplier: float) -> float:
         return gaussian_delta(math.exp(-log_multiplier), epsilon) - delta
 
-    root = brentq(excess, math.log(1e-4), math.log(1e8), xtol=1e-13)
+    low, high = math.log(1e-4), math.log(1e8)
+    if not excess(high) < 0 < excess(low):
+        raise InputError(
+            "privacy target out of range",
+            got=f"epsilon={epsilon}, delta={delta}",
+            expected="one that a noise multiplier between 1e-4 and 1e8 meets",
+        )
+    root = brentq(excess, low, high, xtol=1e-13)
     return math.exp(float(root)) * (1 + 1e-10)
 
 

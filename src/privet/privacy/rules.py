@@ -108,8 +108,8 @@ class RankOne(PerExample):
     a: Tensor
 
     def squared_norms(self) -> Tensor:
-        """|b_i|^2 |a_i|^2."""
-        return self.b.pow(2).sum(1) * self.a.pow(2).sum(1)
+        """|b_i|^2 |a_i|^2, in double precision: one square may underflow, the product not."""
+        return self.b.double().pow(2).sum(1) * self.a.double().pow(2).sum(1)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """One matrix product, as in a plain backward pass."""

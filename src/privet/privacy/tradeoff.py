@@ -50,7 +50,7 @@ class TradeOff(ABC):
         """The least false negative rate of any test at false positive rate alpha."""
 
     @abstractmethod
-    def pld(self) -> Any:
+    def pld(self, interval: float = PLD_INTERVAL) -> Any:
         """A dp-accounting privacy loss distribution that dominates this mechanism."""
 
     def shifted(self, probability: float) -> float:
@@ -78,14 +78,14 @@ class Gaussian(TradeOff):
 
     def beta(self, alpha: float) -> float:
         """Phi(Phi^-1(1 - alpha) - mu)."""
-        return float(ndtr(ndtri(1.0 - alpha) - self.mu))
+        return float(ndtr(-ndtri(alpha) - self.mu))  # 1 - alpha would round a small alpha away
 
-    def pld(self) -> Any:
+    def pld(self, interval: float = PLD_INTERVAL) -> Any:
         """dp-accounting's Gaussian distribution."""
         from dp_accounting.pld import privacy_loss_distribution as library
 
         return library.from_gaussian_mechanism(
-            1.0 / self.mu, value_discretization_interval=PLD_INTERVAL
+            1.0 / self.mu, value_discretization_interval=interval
         )
 
 
@@ -118,12 +118,12 @@ class Laplace(TradeOff):
         moved = quantile - self.shift
         return 0.5 * math.exp(moved) if moved < 0 else 1.0 - 0.5 * math.exp(-moved)
 
-    def pld(self) -> Any:
+    def pld(self, interval: float = PLD_INTERVAL) -> Any:
         """dp-accounting's Laplace distribution."""
         from dp_accounting.pld import privacy_loss_distribution as library
 
         return library.from_laplace_mechanism(
-            1.0 / self.shift, value_discretization_interval=PLD_INTERVAL
+            1.0 / self.shift, value_discretization_interval=interval
         )
 
 
@@ -149,8 +149,8 @@ class Numerical(TradeOff):
         falling = np.exp(-epsilons) * (1.0 - deltas - alpha)
         return float(max(0.0, rising.max(), falling.max()))
 
-    def pld(self) -> Any:
-        """The distribution itself."""
+    def pld(self, interval: float = PLD_INTERVAL) -> Any:
+        """The distribution itself, on the grid that it was made on."""
         return self.distribution
 
     @cached_property
@@ -186,7 +186,7 @@ def poisson_subsampled(
     )
 
 
-def compose(parts: Sequence[TradeOff]) -> TradeOff:
+def compose(parts: Sequence[TradeOff], interval: float = PLD_INTERVAL) -> TradeOff:
     """The trade-off function of releasing all parts, each planned beforehand."""
     if not parts:
         raise InputError("nothing to compose", got="no parts", expected="at least one mechanism")
@@ -194,19 +194,19 @@ def compose(parts: Sequence[TradeOff]) -> TradeOff:
         return Gaussian(math.hypot(*(part.mu for part in parts if isinstance(part, Gaussian))))
     if len(parts) == 1:
         return parts[0]
-    total = parts[0].pld()
+    total = parts[0].pld(interval)
     for part in parts[1:]:
-        total = total.compose(part.pld())
+        total = total.compose(part.pld(interval))
     return Numerical(total)
 
 
-def self_compose(part: TradeOff, count: int) -> TradeOff:
+def self_compose(part: TradeOff, count: int, interval: float = PLD_INTERVAL) -> TradeOff:
     """`count` independent runs of one mechanism."""
     if count < 1:
         raise InputError("bad number of repetitions", got=count, expected="at least 1")
     if isinstance(part, Gaussian):
         return Gaussian(part.mu * math.sqrt(count))
-    return part if count == 1 else Numerical(part.pld().self_compose(count))
+    return part if count == 1 else Numerical(part.pld(interval).self_compose(count))
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -218,6 +218,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def _least_epsilon(delta_of: Any, delta: float) -> float:
+    if delta <= 0.0:
+        return math.inf  # delta_of only rounds to 0, far out
     if delta_of(0.0) <= delta:
         return 0.0
     high = 1.0

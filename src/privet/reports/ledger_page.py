@@ -30,10 +30,14 @@ def print_account(account: Account, console: Console) -> None:
     if account.related:
         names = ", ".join(account.related)
         console.print(f"  shares records with: {names}; their runs count", highlight=False)
-    table = Table("run", "started", "data", "what", "steps", "status", box=None, padding=(0, 2))
+    table = Table(box=None, padding=(0, 1))
+    for column in ("run", "started", "what", "steps", "status"):
+        # An id that is cut off cannot be settled.
+        table.add_column(column, no_wrap=column == "run", overflow="fold")
     for run in account.runs:
         steps = f"{run.charged}/{run.planned}" + (f" +{run.redone} redone" if run.redone else "")
-        table.add_row(run.id, run.started[:19], run.dataset, run.label, steps, run.status)
+        what = run.label if run.dataset == account.name else f"{run.label} (on {run.dataset})"
+        table.add_row(run.id, run.started[:16].replace("T", " "), what, steps, run.status)
     if account.runs:
         console.print(table)
 

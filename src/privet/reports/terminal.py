@@ -47,7 +47,7 @@ def _rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
     yield "model", _plain(f"{trust.get('method')}{analysis} on {data.get('name')}")
     yield "accuracy", _plain(_accuracy(trust))
     yield from _privacy_rows(trust)
-    yield "mechanism", _plain(figures.value_text(trust.get("mechanism") or None))
+    yield "mechanism", _plain(_mechanism(trust.get("mechanism") or {}))
     for name in ("robustness", "attacks", "audit"):
         count = len(trust.get(name) or ())
         yield name, _plain(f"{count} result(s), see the report" if count else "not measured")
@@ -93,6 +93,18 @@ def _accuracy(trust: Mapping[str, Any]) -> str:
     if "test_examples" in utility:
         text += f" on {utility['test_examples']} test examples"
     return text
+
+
+def _mechanism(mechanism: Mapping[str, Any]) -> str:
+    known = ("steps", "sampler", "sampling_rate", "noise_multiplier", "clip_norm")
+    if not all(name in mechanism for name in known):  # another method's: say what it says
+        return figures.value_text(mechanism or None)
+    steps, sampler, rate, noise, clip = (figures.value_text(mechanism[name]) for name in known)
+    redone = mechanism.get("redone_steps")
+    again = f" and {redone} charged again" if redone else ""
+    return (
+        f"{steps} steps{again}, {sampler} sampling at rate {rate}, noise {noise} x clip norm {clip}"
+    )
 
 
 def _plain(text: str) -> Words:

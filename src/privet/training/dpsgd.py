@@ -25,7 +25,7 @@ from privet.engine.trainer import PrivateTrainer
 from privet.errors import FaultyEnvironment, InputError
 from privet.files import write_json
 from privet.guarantee import check_target
-from privet.ledger import Ledger, default_ledger_path
+from privet.ledger import Ledger, default_ledger_path, new_run_id
 from privet.models import create, default_model
 from privet.privacy.clipping import cross_entropy
 from privet.privacy.randomness import Randomness
@@ -45,7 +45,7 @@ class Settings:
         delta: of the target.
         batch: expected batch; default: a fifth of the nominal size, at most 2048.
         epochs: expected passes over the data.
-        learning_rate: of plain SGD with momentum, falling linearly to zero.
+        learning_rate: of SGD on the update in units of the clip norm; falls linearly to zero.
         momentum: of SGD.
         clip_norm: bound on one example's gradient.
         model: a name of `privet.models`; default: by the shape of the examples.
@@ -61,7 +61,7 @@ class Settings:
     delta: float = 1e-5
     batch: int | None = None
     epochs: float = 30.0
-    learning_rate: float = 1.0
+    learning_rate: float = 0.25
     momentum: float = 0.9
     clip_norm: float = 1.0
     model: str | None = None
@@ -129,24 +129,33 @@ def run(
         "plan": plan.to_json(),
         "data": reference,
         "data_digest": digest,
-        "ledger": str(ledger.path),
-        "run": None,
+        "ledger": str(ledger.path.resolve()),
+        "run": new_run_id(),
     }
     folder = None if out is None else RunFolder.create(out, record)
-    account = RunAccount.open(
-        ledger,
-        data.name,
-        plan,
-        label="dpsgd" if out is None else f"dpsgd {Path(out).name}",
-        private=randomness.secret,
-        journal=None if folder is None else folder.journal,
-    )
-    trainer = assemble(
-        model, optimizer, data, plan, loss=cross_entropy, randomness=randomness, account=account
-    )
+
+    def open_account() -> RunAccount:
+        return RunAccount.open(
+            ledger,
+            data.name,
+            plan,
+            label="dpsgd" if folder is None else f"dpsgd {folder.folder.name}",
+            private=randomness.secret,
+            journal=None if folder is None else folder.journal,
+            run_id=record["run"],
+        )
+
+    try:
+        trainer = assemble(
+            model, optimizer, data, plan,
+            loss=cross_entropy, randomness=randomness, open_account=open_account,
+        )  # fmt: skip
+    except BaseException:
+        if folder is not None:
+            folder.discard()
+        raise
     if folder is not None:
         save_checkpoint(folder.checkpoint, trainer, keep_keys=settings.keep_keys)
-        folder.save_settings(record | {"run": account.run_id})
     return _finish(trainer, data, settings, folder, watch)
 
 
@@ -164,7 +173,6 @@ def resume(
     device = require_device(settings.device)
     checkpoint = load_checkpoint(folder.checkpoint, device)
     model, optimizer = _model_and_optimizer(data, settings, device)
-    account = RunAccount(ledger, record["run"], folder.journal)
     trainer = assemble(
         model,
         optimizer,
@@ -172,7 +180,7 @@ def resume(
         plan,
         loss=cross_entropy,
         randomness=checkpoint.randomness or _randomness(settings),
-        account=account,
+        open_account=lambda: RunAccount(ledger, record["run"], folder.journal),
     )
     restore(trainer, checkpoint)
     return _finish(trainer, data, settings, folder, watch)
@@ -205,13 +213,18 @@ def _train(
     saved = time.monotonic()
     for batch in trainer.batches():
         for group in trainer.optimizer.param_groups:
-            group["lr"] = settings.learning_rate * (1.0 - batch.step / trainer.plan.steps)
+            group["lr"] = _learning_rate(settings, batch.step / trainer.plan.steps)
         trainer.step(batch)
         if watch is not None:
             watch(trainer)
         if folder is not None and _checkpoint_due(settings, trainer.next_step, saved):
             save_checkpoint(folder.checkpoint, trainer, keep_keys=settings.keep_keys)
             saved = time.monotonic()
+
+
+def _learning_rate(settings: Settings, done: float) -> float:
+    """Falls linearly to zero. Divided by the clip norm, so that the two can be tuned apart."""
+    return settings.learning_rate / settings.clip_norm * (1.0 - done)
 
 
 def _checkpoint_due(settings: Settings, step: int, saved: float) -> bool:

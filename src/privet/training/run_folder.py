@@ -1,5 +1,7 @@
 """A run's folder: the release in it, and `internal/`, which never leaves."""
 
+import contextlib
+import shutil
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -40,7 +42,7 @@ class RunFolder:
         run.internal.chmod(0o700)
         write_atomically(run.internal / "README", WARNING)
         write_atomically(run.internal / ".gitignore", b"*\n")
-        run.save_settings(settings)
+        write_json(run.settings, settings, private=True)
         return run
 
     @classmethod
@@ -57,6 +59,8 @@ class RunFolder:
             )
         return run, read_json(run.settings)
 
-    def save_settings(self, settings: dict[str, Any]) -> None:
-        """Write the settings anew."""
-        write_json(self.settings, settings, private=True)
+    def discard(self) -> None:
+        """Take back a run that did not begin."""
+        shutil.rmtree(self.internal)
+        with contextlib.suppress(OSError):  # the folder was there before, with something in it
+            self.folder.rmdir()

@@ -1,0 +1,215 @@
+import json
+import shutil
+
+import pytest
+import safetensors.torch
+
+from privet.errors import InputError
+from privet.ledger import Ledger
+from privet.release import RELEASED_FILES, sha256
+from privet.signing import new_key, sign
+from privet.training import train
+from privet.verification import verify
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("verified")
+
+
+@pytest.fixture
+def copy(home, make_data, tmp_path):
+    """A fresh copy of one small release."""
+    folder = home / "run"
+    if not folder.exists():
+        book = Ledger(home / "ledger.db")
+        train(
+            "dpsgd", make_data(), epsilon=3.0, delta=1e-5, epochs=3, model="linear",
+            out=folder, ledger=book,
+        )  # fmt: skip
+        book.close()
+    return shutil.copytree(folder, tmp_path / "copy")
+
+
+def failed(folder, **options):
+    return {finding.check for finding in verify(folder, **options).findings if not finding.ok}
+
+
+def change_card(folder, change, *, reseal=True):
+    """Change trust.json; `reseal` recomputes the manifest, as a careful forger would."""
+    card = json.loads((folder / "trust.json").read_text())
+    change(card)
+    (folder / "trust.json").write_text(json.dumps(card))
+    if reseal:
+        reseal_manifest(folder)
+
+
+def reseal_manifest(folder):
+    digests = {name: sha256(folder / name) for name in RELEASED_FILES}
+    manifest = {"format": "privet-manifest/1", "files": digests}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_an_untouched_release_verifies_and_says_what_it_cannot_prove(copy):
+    result = verify(copy)
+    assert result.ok
+    assert any("integrity only" in statement for statement in result.unproven)
+    assert any("not audited" in statement for statement in result.unproven)
+
+
+def halve_epsilon(card):
+    card["privacy"][0]["epsilon"] /= 2
+
+
+def remove_event(card):
+    card["events"].pop()
+
+
+def fewer_steps(card):
+    card["events"][0]["event"]["count"] //= 2
+
+
+def fewer_steps_everywhere(card):
+    card["events"][0]["event"]["count"] //= 2
+    card["mechanism"]["steps"] //= 2
+
+
+def more_noise(card):
+    card["mechanism"]["noise_multiplier"] *= 2
+
+
+def another_sampler(card):
+    card["mechanism"]["sampler"] = "shuffle"
+
+
+def looser_delta(card):
+    card["privacy"][0]["delta"] = 1e-9
+
+
+def other_adjacency(card):
+    card["privacy"][1]["adjacency"] = "add-remove"
+
+
+def withheld_yet_stated(card):
+    card["withheld"] = ["a reason"]
+
+
+def nothing_proved(card):
+    card["privacy"] = []
+
+
+def private_utility(card):
+    card["data"]["test_is_public"] = False
+
+
+def audited_above(card):
+    audit = dict(card["privacy"][0], basis="audited", epsilon=card["privacy"][0]["epsilon"] + 1)
+    card["privacy"].append(audit)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (halve_epsilon, "epsilon (add-remove, delta=1e-05)"),
+        (remove_event, "events match the mechanism"),
+        (fewer_steps, "events match the mechanism"),
+        (fewer_steps_everywhere, "epsilon (add-remove, delta=1e-05)"),
+        (more_noise, "events match the mechanism"),
+        (another_sampler, "sampler"),
+        (looser_delta, "epsilon (add-remove, delta=1e-09)"),
+        (other_adjacency, "epsilon (add-remove, delta=1e-05)"),
+        (withheld_yet_stated, "epsilon withheld"),
+        (nothing_proved, "guarantee"),
+        (private_utility, "no uncharged figures"),
+        (audited_above, "audit against the proved epsilon"),
+    ],
+)
+def test_a_changed_card_is_contradicted_even_when_resealed(copy, change, named):
+    change_card(copy, change)
+    assert named in failed(copy)
+
+
+def test_a_change_that_is_not_resealed_is_named_by_its_digest(copy):
+    change_card(copy, halve_epsilon, reseal=False)
+    assert {"digest of trust.json", "epsilon (add-remove, delta=1e-05)"} <= failed(copy)
+
+
+def test_a_changed_weight_is_named(copy):
+    weights = safetensors.torch.load_file(copy / "weights.safetensors")
+    next(iter(weights.values())).view(-1)[0] += 1e-3
+    safetensors.torch.save_file(weights, copy / "weights.safetensors")
+    assert failed(copy) == {"digest of weights.safetensors"}
+
+
+def test_a_weight_that_is_not_finite_is_named(copy):
+    weights = safetensors.torch.load_file(copy / "weights.safetensors")
+    next(iter(weights.values())).view(-1)[0] = float("nan")
+    safetensors.torch.save_file(weights, copy / "weights.safetensors")
+    reseal_manifest(copy)
+    assert failed(copy) == {"weights finite"}
+
+
+def test_a_missing_report_is_named(copy):
+    (copy / "report.html").unlink()
+    assert failed(copy) == {"digest of report.html"}
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "config.json", "trust.json"])
+def test_a_release_without_a_file_it_needs_is_bad_input(copy, name):
+    (copy / name).unlink()
+    with pytest.raises(InputError, match=name):
+        verify(copy)
+
+
+def test_a_signature_holds_until_anything_changes(copy, tmp_path):
+    secret, public = new_key(tmp_path / "key")
+    sign(copy, secret)
+    assert failed(copy, key=public) == set()
+    change_card(copy, lambda card: card["provenance"].update(created="2001-01-01"))
+    assert failed(copy, key=public) == {"signature"}
+
+
+def test_a_signature_by_another_key_does_not_pass_for_ours(copy, tmp_path):
+    ours = new_key(tmp_path / "ours")
+    theirs = new_key(tmp_path / "theirs")
+    sign(copy, theirs[0])
+    assert failed(copy, key=ours[1]) == {"signature"}
+    assert failed(copy) == set()  # without a key only integrity is checked, and it says so
+    assert any("signer" in statement for statement in verify(copy).unproven)
+
+
+def test_a_stripped_signature_is_missed_only_without_the_key(copy, tmp_path):
+    _, public = new_key(tmp_path / "key")
+    assert failed(copy, key=public) == {"signature"}
+
+
+def test_the_ledger_must_agree_where_there_is_one(copy, home):
+    book = Ledger(home / "ledger.db")
+    assert failed(copy, ledger=book) == set()
+    run = json.loads((copy / "trust.json").read_text())["provenance"]["run"]
+    book._db.execute("UPDATE runs SET charged = charged - 1 WHERE id = ?", (run,))
+    assert failed(copy, ledger=book) == {"ledger"}
+    book._db.execute("UPDATE runs SET charged = charged + 1 WHERE id = ?", (run,))
+    book.close()
+
+
+@pytest.mark.parametrize("field", ["privacy", "events", "mechanism", "provenance"])
+def test_an_incomplete_card_is_bad_input(copy, field):
+    change_card(copy, lambda card: card.pop(field))
+    with pytest.raises(InputError, match=field):
+        verify(copy)
+
+
+def test_a_known_noise_seed_leaves_no_epsilon_and_verify_says_so(tmp_path, make_data):
+    book = Ledger(tmp_path / "seeded.db")
+    release = train(
+        "dpsgd", make_data(), epsilon=3.0, epochs=2, model="linear", noise_seed=1,
+        out=tmp_path / "seeded", ledger=book,
+    )  # fmt: skip
+    book.close()
+    assert release.privacy is None
+    assert release.guarantees == ()
+    result = verify(tmp_path / "seeded")
+    withheld = [f for f in result.findings if f.check == "epsilon withheld"]
+    assert "known seed" in withheld[0].detail
+    assert result.ok

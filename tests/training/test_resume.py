@@ -1,0 +1,139 @@
+"""Kill -9 in the middle of training, through the real command line."""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from command_line import privet, start
+
+QUICK = ["--data", "digits", "--epsilon", "3", "--model", "linear", "--epochs", "60",
+         "--checkpoint-every", "40"]  # fmt: skip
+STEPS = 300
+
+
+def weights(folder):
+    return safetensors.torch.load_file(folder / "weights.safetensors")
+
+
+def same_weights(one, other):
+    first, second = weights(one), weights(other)
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def train_and_kill(folder, home, *options, after_steps):
+    """Start training, kill -9 once `after_steps` updates are in the journal."""
+    process = start(["train", "dpsgd", *QUICK, *options, "--out", folder], home)
+    journal, deadline = folder / "internal" / "steps.log", time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if journal.exists() and journal.read_text().count("\n") >= after_steps:
+            break
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (folder / "manifest.json").exists()
+    return journal.read_text().count("\n")
+
+
+def runs(home):
+    return privet("ledger", "show", "digits", "--json", home=home).json[0]["runs"]
+
+
+def test_a_killed_run_repeats_its_lost_steps_exactly_and_free_of_charge(tmp_path):
+    """With known noise, an undisturbed run is the oracle: the weights are equal bit for bit."""
+    seed = ["--noise-seed", "7"]
+    done = train_and_kill(tmp_path / "killed", tmp_path / "a", *seed, after_steps=50)
+    assert 50 <= done < STEPS
+    resumed = privet("resume", tmp_path / "killed", "--json", home=tmp_path / "a")
+    assert resumed.code == 0, resumed.err
+    assert resumed.json["mechanism"]["redone_steps"] == 0
+    undisturbed = privet(
+        "train", "dpsgd", *QUICK, *seed, "--out", tmp_path / "whole", home=tmp_path / "b"
+    )
+    assert undisturbed.code == 0, undisturbed.err
+    assert same_weights(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_with_kept_keys_the_guarantee_is_as_planned(tmp_path):
+    train_and_kill(tmp_path / "run", tmp_path / "home", after_steps=50)
+    (before,) = runs(tmp_path / "home")
+    assert before["status"] == "open"
+    assert 50 <= before["charged"] <= STEPS
+    card = privet("resume", tmp_path / "run", "--json", home=tmp_path / "home").json
+    assert card["mechanism"]["redone_steps"] == 0
+    assert 2.99 < card["privacy"][0]["epsilon"] <= 3.0
+    (after,) = runs(tmp_path / "home")
+    assert (after["status"], after["charged"], after["redone"]) == ("settled", STEPS, 0)
+    assert privet("verify", tmp_path / "run", home=tmp_path / "home").code == 0
+    assert not (tmp_path / "run" / "internal" / "checkpoint.pt").exists()
+
+
+def test_without_keys_every_redone_step_is_charged_again(tmp_path):
+    done = train_and_kill(tmp_path / "run", tmp_path / "home", "--no-keep-keys", after_steps=50)
+    checkpoint = done // 40 * 40
+    keys = torch.load(tmp_path / "run" / "internal" / "checkpoint.pt", weights_only=True)["keys"]
+    assert keys is None
+    card = privet("resume", tmp_path / "run", "--json", home=tmp_path / "home").json
+    assert card["mechanism"]["redone_steps"] == done - checkpoint > 0
+    assert card["events"][-1]["event"]["count"] == STEPS + done - checkpoint
+    assert card["privacy"][0]["epsilon"] > 3.0
+    (run,) = runs(tmp_path / "home")
+    assert (run["charged"], run["redone"]) == (STEPS, done - checkpoint)
+    assert privet("verify", tmp_path / "run", home=tmp_path / "home").code == 0
+
+
+def test_a_finished_run_and_a_folder_without_one_cannot_be_resumed(tmp_path):
+    outcome = privet("resume", tmp_path / "nothing", home=tmp_path / "home")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "no run to resume" in outcome.err
+
+
+def test_a_run_is_not_resumed_on_changed_data(tmp_path):
+    source = tmp_path / "own.csv"
+    lines = ["a,b,y"] + [f"{i % 7},{i % 3},{i % 2}" for i in range(200)]
+    source.write_text("\n".join(lines) + "\n")
+    home = tmp_path / "home"
+    declared = privet(
+        "data", "declare", source, "--label", "y", "--classes", "0", "1", "--feature", "a=0:7",
+        "b=0:3", "--nominal-size", "160", "--test-fraction", "0.2", "--out", tmp_path / "own.toml",
+        home=home,
+    )  # fmt: skip
+    assert declared.code == 0, declared.err
+    options = ["--data", str(tmp_path / "own.toml"), *QUICK[2:]]
+    process = start(["train", "dpsgd", *options, "--out", tmp_path / "run"], home)
+    journal = tmp_path / "run" / "internal" / "steps.log"
+    while not journal.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+    source.write_text("\n".join([*lines, "1,1,1"]) + "\n")
+    outcome = privet("resume", tmp_path / "run", home=home)
+    assert outcome.code == 2
+    assert "data changed" in outcome.err
+
+
+def test_two_runs_started_together_under_a_cap_for_one(tmp_path):
+    home, cap = tmp_path / "home", 4.0
+    assert (
+        privet("ledger", "cap", "digits", "--epsilon", cap, "--delta", "1e-5", home=home).code == 0
+    )
+    processes = [
+        start(["train", "dpsgd", *QUICK, "--out", tmp_path / f"run{i}"], home) for i in range(2)
+    ]
+    outcomes = [(p, *p.communicate(timeout=300)) for p in processes]
+    assert sorted(p.returncode for p, _, _ in outcomes) == [0, 1]
+    (refused,) = [err for p, _, err in outcomes if p.returncode == 1]
+    assert "would exceed the cap of 'digits'" in refused
+    account = json.loads(privet("ledger", "show", "--json", home=home).out)[0]
+    assert len(account["runs"]) == 1
+    # The refused run left nothing behind that a new one would stumble over.
+    assert sum((tmp_path / f"run{i}").exists() for i in range(2)) == 1
+    assert account["spent_epsilon"] <= cap
