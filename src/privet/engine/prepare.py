@@ -65,15 +65,15 @@ def make_private(
     )
     ledger = ledger if ledger is not None else Ledger(default_ledger_path())
     enter_in_ledger(data, ledger)
-    randomness = Randomness.fresh()
-    account = RunAccount.open(ledger, data.name, plan, label=label, private=True, journal=None)
-    try:
-        return assemble(
-            model, optimizer, data, plan, loss=loss, randomness=randomness, account=account
-        )
-    except BaseException:
-        account.settle()  # no record was touched: give the reservation back
-        raise
+    return assemble(
+        model,
+        optimizer,
+        data,
+        plan,
+        loss=loss,
+        randomness=Randomness.fresh(),
+        open_account=lambda: RunAccount.open(ledger, data.name, plan, label=label),
+    )
 
 
 def assemble(

@@ -123,6 +123,7 @@ def run(
     ledger = ledger if ledger is not None else Ledger(default_ledger_path())
     digest = enter_in_ledger(data, ledger)
     randomness = _randomness(settings)
+    run_id = new_run_id()
     record = {
         "method": "dpsgd",
         "settings": asdict(settings),
@@ -130,7 +131,7 @@ def run(
         "data": reference,
         "data_digest": digest,
         "ledger": str(ledger.path.resolve()),
-        "run": new_run_id(),
+        "run": run_id,
     }
     folder = None if out is None else RunFolder.create(out, record)
 
@@ -142,7 +143,7 @@ def run(
             label="dpsgd" if folder is None else f"dpsgd {folder.folder.name}",
             private=randomness.secret,
             journal=None if folder is None else folder.journal,
-            run_id=record["run"],
+            run_id=run_id,
         )
 
     try:
