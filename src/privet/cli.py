@@ -56,7 +56,10 @@ def main(arguments: list[str] | None = None) -> None:
     except sqlite3.OperationalError as error:
         _fail(f"the ledger cannot be written: {error}. Fix: check disk space and PRIVET_HOME", 3)
     except OSError as error:
-        _fail(str(error), 3 if error.errno in FULL_OR_FORBIDDEN else 2)
+        where = f" ({error.filename})" if error.filename else ""
+        faulty = error.errno in FULL_OR_FORBIDDEN
+        fix = " Fix: free space, or choose another folder" if faulty else ""
+        _fail(f"{error.strerror or error}{where}.{fix}", 3 if faulty else 2)
 
 
 def _fail(message: str, code: int) -> None:

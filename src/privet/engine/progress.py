@@ -33,7 +33,6 @@ class StepBar:
         self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
-        self._progress.start()
         return self
 
     def __exit__(
@@ -42,12 +41,15 @@ class StepBar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._progress.stop()
+        if self._task is not None:
+            self._progress.stop()
 
     def update(self, trainer: PrivateTrainer) -> None:
         """Call after each step."""
         plan, step = trainer.plan, trainer.next_step
         if self._task is None:
+            # Only now: a run that is refused leaves an error and no empty bar.
+            self._progress.start()
             self._task = self._progress.add_task("", total=plan.steps, spent="epsilon ...")
         self._progress.update(self._task, completed=step)
         # An accountant's reading costs some hundredths of a second: take only a few.

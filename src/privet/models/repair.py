@@ -4,8 +4,6 @@ import copy
 
 from torch import nn
 
-from privet.errors import InputError
-
 
 def without_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
     """A copy in which every BatchNorm is a GroupNorm of the same width.
@@ -28,10 +26,6 @@ def without_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
 
 def _group_norm(layer: nn.modules.batchnorm._BatchNorm, groups: int) -> nn.GroupNorm:
     channels = layer.num_features
-    if channels < 1:
-        raise InputError(
-            "a lazy BatchNorm has no width yet", fix="run the model once on a made-up input first"
-        )
     if isinstance(layer, nn.BatchNorm1d):
         groups = 1  # on vectors a group of one feature would be normalised to a constant
     fitting = max(g for g in range(1, min(groups, channels) + 1) if channels % g == 0)

@@ -84,7 +84,7 @@ class Settings:
         """The same with every default that depends on public facts filled in."""
         return replace(
             self,
-            batch=self.batch or max(1, min(2048, data.nominal_size // 5)),
+            batch=max(1, min(2048, data.nominal_size // 5)) if self.batch is None else self.batch,
             model=self.model or default_model(data.shape),
         )
 
@@ -116,6 +116,8 @@ def run(
 
     `reference` says how to load the data again when a killed run is resumed.
     """
+    if out is not None:
+        RunFolder(Path(out)).require_free()
     settings = settings.filled_for(data)
     device = require_device(settings.device)
     model, optimizer = _model_and_optimizer(data, settings, device)

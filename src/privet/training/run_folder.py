@@ -28,16 +28,9 @@ class RunFolder:
 
     @classmethod
     def create(cls, folder: str | Path, settings: dict[str, Any]) -> Self:
-        """Start a run in an empty or new folder; nothing already made is overwritten."""
+        """Start a run in an empty or new folder."""
         run = cls(Path(folder))
-        if (run.folder / MANIFEST).exists():
-            raise InputError("a release is already there", got=folder, fix="choose another --out")
-        if run.settings.exists():
-            raise InputError(
-                "an unfinished run is there",
-                got=folder,
-                fix=f"continue it: privet resume {folder}; or choose another --out",
-            )
+        run.require_free()
         run.internal.mkdir(parents=True, exist_ok=True)
         run.internal.chmod(0o700)
         write_atomically(run.internal / "README", WARNING)
@@ -58,6 +51,19 @@ class RunFolder:
                 "no run to resume", got=folder, expected="a folder with an unfinished run"
             )
         return run, read_json(run.settings)
+
+    def require_free(self) -> None:
+        """Nothing already made is overwritten."""
+        if (self.folder / MANIFEST).exists():
+            raise InputError(
+                "a release is already there", got=self.folder, fix="choose another --out"
+            )
+        if self.settings.exists():
+            raise InputError(
+                "an unfinished run is there",
+                got=self.folder,
+                fix=f"continue it: privet resume {self.folder}; or choose another --out",
+            )
 
     def discard(self) -> None:
         """Take back a run that did not begin."""

@@ -1,0 +1,184 @@
+"""Checkpoints: a killed run resumed exactly, or charged again; files that cannot harm."""
+
+import pickle
+import stat
+
+import dp_accounting as dp
+import pytest
+import torch
+
+from privet.engine.account import RunAccount
+from privet.engine.checkpoint import load_checkpoint, restore, save_checkpoint
+from privet.engine.handover import _events
+from privet.errors import BudgetExceeded, InputError
+from privet.privacy.randomness import Randomness
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def killed(make_trainer, tools, tmp_path):
+    """A run that went on for two steps after its checkpoint at step 2, then died."""
+
+    def make(keep_keys, dropout=False, **plan):
+        journal = tmp_path / "steps.log"
+        model = make_trainer.model(dropout=dropout)
+        trainer = make_trainer(model=model, journal=journal, randomness=Randomness.fresh(), **plan)
+        tools.run(trainer, until=2)
+        save_checkpoint(tmp_path / "checkpoint.pt", trainer, keep_keys=keep_keys)
+        tools.run(trainer, until=4)
+        return trainer, journal
+
+    return make
+
+
+def resume(make_trainer, tools, trainer, journal, tmp_path, dropout=False):
+    checkpoint = load_checkpoint(tmp_path / "checkpoint.pt", CPU)
+    torch.manual_seed(99)  # whatever state the new process is in
+    again = make_trainer(
+        model=make_trainer.model(dropout=dropout),
+        account=RunAccount(trainer.account.ledger, trainer.account.run_id, journal),
+        randomness=checkpoint.randomness or Randomness.fresh(),
+    )
+    restore(again, checkpoint)
+    assert again.next_step == 2
+    tools.run(again)
+    return again
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_with_keys_a_resumed_run_is_bit_equal_and_free(
+    make_trainer, tools, killed, tmp_path, dropout
+):
+    trainer, journal = killed(keep_keys=True, dropout=dropout)
+    again = resume(make_trainer, tools, trainer, journal, tmp_path, dropout)
+    tools.run(trainer)  # what would have come had it not died
+    assert torch.equal(tools.weights(again.model), tools.weights(trainer.model))
+    assert again.account.redone_steps == 0
+
+
+def test_without_keys_every_repeated_step_is_charged_and_accounted(
+    make_trainer, tools, killed, tmp_path, make_data
+):
+    trainer, journal = killed(keep_keys=False)
+    again = resume(make_trainer, tools, trainer, journal, tmp_path)
+    assert again.account.redone_steps == 2  # steps 2 and 3; 4 and 5 had not been done
+    record = again.account.ledger.run(again.account.run_id)
+    assert (record.charged, record.redone) == (6, 2)
+    (label, event), *_ = reversed(_events(again, make_data()))
+    assert label == "train"
+    assert isinstance(event, dp.SelfComposedDpEvent)
+    assert event.count == 6 + 2
+
+
+def test_without_keys_dying_again_is_charged_again(make_trainer, tools, killed, tmp_path):
+    trainer, journal = killed(keep_keys=False)
+    resume(make_trainer, tools, trainer, journal, tmp_path)
+    third = resume(make_trainer, tools, trainer, journal, tmp_path)
+    assert third.account.redone_steps == 2 + 4
+
+
+def test_a_cap_without_room_stops_the_repeated_step(make_trainer, tools, killed, tmp_path):
+    trainer, journal = killed(keep_keys=False)
+
+    class Full(RunAccount):
+        def confirm(self, step, fingerprint):
+            if self._seen.get(step, fingerprint) != fingerprint:
+                raise BudgetExceeded("full")
+
+    checkpoint = load_checkpoint(tmp_path / "checkpoint.pt", CPU)
+    again = make_trainer(
+        account=Full(trainer.account.ledger, trainer.account.run_id, journal),
+        randomness=Randomness.fresh(),
+    )
+    restore(again, checkpoint)
+    before = tools.weights(again.model)
+    with pytest.raises(BudgetExceeded):
+        tools.run(again)
+    assert torch.equal(tools.weights(again.model), before)
+
+
+def test_the_optimisers_state_is_kept(make_trainer, killed, tmp_path, tools):
+    killed(keep_keys=True)
+    checkpoint = load_checkpoint(tmp_path / "checkpoint.pt", CPU)
+    fresh = make_trainer()
+    restore(fresh, checkpoint)
+    buffers = [fresh.optimizer.state[p]["momentum_buffer"] for p in fresh.model.parameters()]
+    assert all(b.abs().sum() > 0 for b in buffers)
+
+
+def test_keys_are_in_the_file_only_if_asked_for(make_trainer, tmp_path):
+    for keep in (True, False):
+        trainer = make_trainer(randomness=Randomness.fresh(init_seed=3))
+        path = tmp_path / f"{keep}.pt"
+        save_checkpoint(path, trainer, keep_keys=keep)
+        for stream in (trainer.randomness.noise, trainer.randomness.sampling):
+            found = (
+                stream.key.hex().encode() in path.read_bytes() or stream.key in path.read_bytes()
+            )
+            assert found is keep
+        loaded = load_checkpoint(path, CPU).randomness
+        if keep:
+            assert loaded.noise.key == trainer.randomness.noise.key
+            assert loaded.sampling.key == trainer.randomness.sampling.key
+            assert (loaded.init_seed, loaded.secret) == (3, True)
+        else:
+            assert loaded is None
+
+
+def test_known_noise_stays_known_after_resuming(make_trainer, tmp_path):
+    save_checkpoint(tmp_path / "c.pt", make_trainer(seed=1), keep_keys=True)
+    assert load_checkpoint(tmp_path / "c.pt", CPU).randomness.secret is False
+
+
+def test_only_the_owner_can_read_the_file(make_trainer, tmp_path):
+    path = tmp_path / "c.pt"
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    save_checkpoint(path, make_trainer(), keep_keys=True)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+class Planted:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return (open, (str(self.marker), "w"))
+
+
+@pytest.mark.parametrize("write", ["torch", "pickle"])
+def test_planted_code_is_not_run(tmp_path, write):
+    marker, path = tmp_path / "ran", tmp_path / "c.pt"
+    state = {"step": 1, "model": {}, "optimizer": {}, "keys": Planted(marker)}
+    if write == "torch":
+        torch.save(state, path)
+    else:
+        path.write_bytes(pickle.dumps(state))
+    with pytest.raises(InputError, match="corrupt checkpoint"):
+        load_checkpoint(path, CPU)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "text", "fields", "key"])
+def test_a_broken_file_is_bad_input(make_trainer, tmp_path, damage):
+    path = tmp_path / "c.pt"
+    save_checkpoint(path, make_trainer(), keep_keys=True)
+    content = path.read_bytes()
+    if damage == "fields":
+        torch.save({"step": 1}, path)
+    elif damage == "key":
+        keys = {"init_seed": 0, "sampling": "00", "noise": "00", "secret": True}
+        torch.save({"step": 1, "model": {}, "optimizer": {}, "keys": keys}, path)
+    else:
+        path.write_bytes(
+            {"empty": b"", "half": content[: len(content) // 2], "text": b"hello"}[damage]
+        )
+    with pytest.raises(InputError, match="corrupt checkpoint"):
+        load_checkpoint(path, CPU)
+
+
+def test_a_missing_file_is_bad_input(tmp_path):
+    with pytest.raises(InputError, match="killed before its first step"):
+        load_checkpoint(tmp_path / "none.pt", CPU)

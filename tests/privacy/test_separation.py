@@ -1,0 +1,176 @@
+"""Models that mix examples are refused, with the fix; those that do not are accepted."""
+
+import pytest
+import torch
+from torch import nn
+
+from privet.errors import InputError
+from privet.models import create, names, without_batchnorm
+from privet.privacy.separation import require_separate_examples
+
+VECTORS, SIGNALS = torch.rand(4, 6), torch.rand(4, 2, 8)
+IMAGES, VOLUMES = torch.rand(4, 2, 6, 6), torch.rand(4, 2, 4, 4, 4)
+
+
+class BatchMean(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0, keepdim=True)
+
+
+class BatchMeanInTraining(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0, keepdim=True) if self.training else x
+
+
+class RunningTotal(nn.Module):
+    """Each example sees those before it, and no later one."""
+
+    def forward(self, x):
+        return x.cumsum(0)
+
+
+class NextOne(nn.Module):
+    def forward(self, x):
+        return torch.cat([x[1:], x[-1:]])
+
+
+class AttentionOverTheBatch(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x @ x.T, dim=1) @ x
+
+
+class TimeFirstLstm(nn.Module):
+    """The batch is read as a sequence: batch_first was forgotten."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(8, 3)
+
+    def forward(self, x):
+        return self.lstm(x)[0].flatten(1)
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen += len(x)
+        return x
+
+
+class CounterInTraining(Counter):
+    def forward(self, x):
+        return super().forward(x) if self.training else x
+
+
+class ZeroHead(nn.Module):
+    """Outputs are all zero at first, so no change in an input shows in them."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.body, self.head = body, nn.Linear(6, 3)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+@pytest.mark.parametrize(
+    ("layer", "x"),
+    [
+        (nn.BatchNorm1d(6), VECTORS),
+        (nn.BatchNorm1d(2), SIGNALS),
+        (nn.BatchNorm2d(2), IMAGES),
+        (nn.BatchNorm3d(2), VOLUMES),
+        (nn.SyncBatchNorm(2), IMAGES),
+        (nn.BatchNorm2d(2, affine=False), IMAGES),
+        (nn.BatchNorm2d(2).eval(), IMAGES),
+        (nn.LazyBatchNorm2d(), IMAGES),
+    ],
+    ids=lambda v: type(v).__name__ if isinstance(v, nn.Module) else "",
+)
+def test_batchnorm_is_refused_by_name_with_its_replacement(layer, x):
+    model = nn.Sequential(nn.Identity(), layer)
+    with pytest.raises(InputError, match=r"'1' mixes.*GroupNorm.*without_batchnorm"):
+        require_separate_examples(model, x)
+
+
+def test_instance_norm_is_refused_only_with_running_statistics():
+    with pytest.raises(InputError, match="track_running_stats=False"):
+        require_separate_examples(nn.InstanceNorm2d(2, track_running_stats=True), IMAGES)
+    require_separate_examples(nn.InstanceNorm2d(2), IMAGES)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("layer", "x"),
+    [
+        (BatchMean(), VECTORS),
+        (BatchMeanInTraining(), VECTORS),
+        (RunningTotal(), VECTORS),
+        (NextOne(), VECTORS),
+        (AttentionOverTheBatch(), VECTORS),
+        (TimeFirstLstm(), SIGNALS),
+        (ZeroHead(BatchMean()), VECTORS),
+        (nn.Sequential(BatchMean(), nn.Linear(6, 3)), 1e-4 * VECTORS),
+    ],
+    ids=lambda v: type(v).__name__ if isinstance(v, nn.Module) else "",
+)
+def test_hidden_mixing_is_found_in_whatever_mode_the_model_comes(layer, x, training):
+    with pytest.raises(InputError, match=r"mixes the examples of a batch.*Fix: remove"):
+        require_separate_examples(layer.train(training), x)
+
+
+@pytest.mark.parametrize("layer", [Counter(), CounterInTraining().eval()])
+def test_a_buffer_that_remembers_is_refused_by_name(layer):
+    with pytest.raises(InputError, match=r"buffer '0\.seen' changed"):
+        require_separate_examples(nn.Sequential(layer), VECTORS)
+
+
+def test_a_model_must_return_one_output_for_each_example():
+    with pytest.raises(InputError, match="one output for each example"):
+        require_separate_examples(nn.Flatten(0), VECTORS)
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Flatten()), IMAGES),
+        (nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3)), VECTORS),
+        (nn.Sequential(nn.Linear(6, 50), nn.Dropout(0.5), nn.Linear(50, 3)), VECTORS),
+        (nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 3)), VECTORS),
+        (nn.LSTM(8, 3, batch_first=True), SIGNALS),
+    ],
+    ids=["GroupNorm", "LayerNorm", "Dropout", "in place", "LSTM"],
+)
+def test_models_that_keep_examples_apart_are_accepted_and_left_as_they_were(model, x):
+    if isinstance(model, nn.LSTM):
+        model = nn.Sequential(model, TakeOutput())
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    given = x.clone()
+    random_state = torch.get_rng_state()
+    model.eval()
+    require_separate_examples(model, x)
+    assert not any(m.training for m in model.modules())
+    assert torch.equal(x, given)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+
+
+class TakeOutput(nn.Module):
+    def forward(self, both):
+        return both[0].flatten(1)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_registered_network_is_accepted(name):
+    require_separate_examples(create(name, (3, 32, 32), 4), torch.rand(3, 3, 32, 32))
+
+
+def test_a_repaired_batchnorm_model_is_accepted():
+    model = nn.Sequential(nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten())
+    with pytest.raises(InputError):
+        require_separate_examples(model, IMAGES)
+    require_separate_examples(without_batchnorm(model), IMAGES)
