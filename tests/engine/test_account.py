@@ -1,4 +1,4 @@
-"""The run's account and its journal: free repetition, charged difference, torn and corrupt files."""
+"""A run's account and journal: free repetition, charged difference, torn and corrupt files."""
 
 import dp_accounting as dp
 import pytest

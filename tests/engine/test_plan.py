@@ -68,7 +68,7 @@ def test_a_fraction_of_an_epoch_is_at_least_one_step():
     ],
 )  # fmt: skip
 def test_calibration_refuses_bad_values(change):
-    good = {"epsilon": 20.0, "delta": 1e-3, "nominal_size": 1000, "batch": 50, "epochs": 0.02}
+    good = {"epsilon": 20.0, "delta": 1e-3, "nominal_size": 1000, "batch": 1000, "epochs": 1}
     with pytest.raises(InputError):
         Plan.calibrate(**(good | change))
 

@@ -1,6 +1,7 @@
 """Epsilon against other accountants, closed forms and brute-force divergences."""
 
 import math
+import warnings
 
 import dp_accounting as dp
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from opacus.accountants import PRVAccountant, RDPAccountant
-from scipy import integrate, optimize, stats
+from scipy import integrate, optimize
 
 from privet.errors import InputError
 from privet.guarantee import Adjacency
@@ -30,7 +31,19 @@ ADD_REMOVE, REPLACE_ONE, ZERO_OUT = (
     Adjacency.REPLACE_ONE,
     Adjacency.ZERO_OUT,
 )
-Phi, Tail = stats.norm.cdf, stats.norm.sf
+
+
+def Phi(x):  # noqa: N802
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+def Tail(x):  # noqa: N802
+    return 0.5 * math.erfc(x / math.sqrt(2))
+
+
+def normal(x, centre=0.0):
+    return np.exp(-((x - centre) ** 2) / 2) / math.sqrt(2 * math.pi)
+
 
 FIXED = settings(
     derandomize=True, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
@@ -53,7 +66,9 @@ deltas = logarithmic(1e-7, 1e-3)
 def opacus(kind, z, q, steps, delta, **options) -> float:
     accountant = kind()
     accountant.history = [(z, q, steps)]
-    return float(accountant.get_epsilon(delta, **options))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # log(0) at rate 1, and hints on orders
+        return float(accountant.get_epsilon(delta, **options))
 
 
 def library_pld(event, delta) -> float:
@@ -67,7 +82,7 @@ def library_rdp(event, delta) -> float:
 def gaussian_hockey_stick(mu: float, alpha: float) -> float:
     """H_alpha(N(mu, 1), N(0, 1)), alpha > 0."""
     log = math.log(alpha)
-    return float(Tail(log / mu - mu / 2) - alpha * Tail(log / mu + mu / 2))
+    return Tail(log / mu - mu / 2) - alpha * Tail(log / mu + mu / 2)
 
 
 def remove_hockey_stick(z: float, q: float, alpha: float) -> float:
@@ -83,11 +98,11 @@ def add_hockey_stick(z: float, q: float, alpha: float) -> float:
     if level <= 0:
         return 0.0
     t = z * math.log(level) + 0.5 / z
-    return float(Phi(t) - alpha * ((1 - q) * Phi(t) + q * Phi(t - 1 / z)))
+    return Phi(t) - alpha * ((1 - q) * Phi(t) + q * Phi(t - 1 / z))
 
 
 def mixture(x, centre, q):
-    return (1 - q) * stats.norm.pdf(x) + q * stats.norm.pdf(x, centre)
+    return (1 - q) * normal(x) + q * normal(x, centre)
 
 
 def quadrature_hockey_stick(p, q, alpha, around=(0.0,)) -> float:
@@ -112,7 +127,7 @@ def epsilon_from(delta_of, delta) -> float:
 
 def two_steps_delta(step_hockey_stick, loss, density, epsilon) -> float:
     """delta of two independent runs: E over the first run's loss of the second's divergence."""
-    x = np.linspace(-14, 14, 28_001)
+    x = np.linspace(-14, 14, 5_601)
     weight = density(x) * (x[1] - x[0])
     values = [step_hockey_stick(math.exp(epsilon - value)) for value in loss(x)]
     return float(np.dot(weight, values))
@@ -120,7 +135,7 @@ def two_steps_delta(step_hockey_stick, loss, density, epsilon) -> float:
 
 class TestAgainstOtherAccountants:
     @given(multipliers, rates, step_counts, deltas)
-    @settings(FIXED, max_examples=30)
+    @settings(FIXED, max_examples=12)
     @example(0.6, 1.0, 1, 1e-7)
     @example(0.6, 0.001, 5000, 1e-3)
     @example(8.0, 1.0, 5000, 1e-5)
@@ -128,7 +143,7 @@ class TestAgainstOtherAccountants:
     def test_agrees_with_opacus_and_dp_accounting(self, z, q, steps, delta):
         event = sampled_gaussian(z, q, steps)
         renyi_bound = opacus(RDPAccountant, z, q, steps, delta)
-        assume(renyi_bound < 100 or q == 1.0)  # beyond, minutes of work over what protects no one
+        assume(renyi_bound < 25 or q == 1.0)  # beyond, minutes of work over what protects no one
         found = epsilon_of(event, delta)
 
         error = 0.01  # Opacus returns its estimate plus this
@@ -139,7 +154,7 @@ class TestAgainstOtherAccountants:
         assert found <= renyi_bound + grid
         assert found <= library_rdp(event, delta) + grid
         assert epsilon_of(event, delta, how="rdp") == pytest.approx(library_rdp(event, delta))
-        if renyi_bound < 100:
+        if renyi_bound < 25:
             assert found == pytest.approx(library_pld(event, delta), rel=1e-3, abs=1e-3)
 
     def test_known_answer_of_the_classic_setting(self):
@@ -150,7 +165,7 @@ class TestAgainstOtherAccountants:
         assert 2.8 < epsilon_of(event, 1e-5, how="rdp") < 3.1
 
     @given(multipliers, logarithmic(0.001, 0.2), step_counts, deltas)
-    @settings(FIXED, max_examples=10)
+    @settings(FIXED, max_examples=6)
     def test_a_coarser_grid_only_costs(self, z, q, steps, delta):
         assume(opacus(RDPAccountant, z, q, steps, delta) < 20)
         event = sampled_gaussian(z, q, steps)
@@ -176,7 +191,7 @@ class TestClosedForms:
         assert exact * (1 - 1e-10) <= found <= exact * 1.001
 
     @given(multipliers, logarithmic(0.001, 0.99), deltas)
-    @settings(FIXED, max_examples=25)
+    @settings(FIXED, max_examples=12)
     def test_one_sampled_step(self, z, q, delta):
         def exact_delta(e):
             alpha = math.exp(e)
@@ -190,7 +205,7 @@ class TestClosedForms:
     def test_the_closed_forms_are_their_quadrature(self, alpha):
         z, q = 0.8, 0.3
         p = lambda x: mixture(x, 1 / z, q)  # noqa: E731
-        n = stats.norm.pdf
+        n = normal
         removed = quadrature_hockey_stick(p, n, alpha, (0.0, 1 / z))
         assert remove_hockey_stick(z, q, alpha) == pytest.approx(removed, abs=1e-9)
         x = np.linspace(-14, 14, 560_001)
@@ -213,7 +228,7 @@ class TestClosedForms:
             added = two_steps_delta(
                 lambda a: add_hockey_stick(z, q, a),
                 lambda x: -ratio(x),
-                stats.norm.pdf,
+                normal,
                 epsilon,
             )
             exact = max(removed, added)
@@ -229,7 +244,7 @@ class TestClosedForms:
         assert found == pytest.approx(doubled, rel=1e-9, abs=1e-12)
 
     @given(multipliers, logarithmic(0.001, 1.0), st.integers(1, 300), deltas)
-    @settings(FIXED, max_examples=8)
+    @settings(FIXED, max_examples=5)
     def test_zero_out_is_add_remove(self, z, q, steps, delta):
         assume(opacus(RDPAccountant, z, q, steps, delta) < 20)
         event = sampled_gaussian(z, q, steps)
@@ -241,7 +256,7 @@ class TestClosedForms:
 
 class TestReplaceOne:
     @given(logarithmic(0.6, 8), logarithmic(0.005, 0.99), deltas)
-    @settings(FIXED, max_examples=15)
+    @settings(FIXED, max_examples=8)
     def test_one_step_is_the_mirrored_pair(self, z, q, delta):
         """Never below quadrature of the pair with means -1/z and +1/z, close above it."""
         x = np.linspace(-10 - 1 / z, 10 + 1 / z, 400_001)
@@ -266,11 +281,11 @@ class TestReplaceOne:
             assert exact * (1 - 1e-4) <= found.delta(epsilon) <= exact * 1.002
 
     @given(logarithmic(0.6, 8), logarithmic(0.01, 1.0), st.integers(1, 200), deltas)
-    @settings(FIXED, max_examples=10)
+    @settings(FIXED, max_examples=6)
     def test_costs_at_least_add_remove_and_at_most_twice_the_shift(self, z, q, steps, delta):
         assume(opacus(RDPAccountant, z, q, steps, delta) < 10)
-        one, both = (epsilon_of(sampled_gaussian(z, q, steps), delta, a) for a in Adjacency if a in
-                     (ADD_REMOVE, REPLACE_ONE))  # fmt: skip
+        event = sampled_gaussian(z, q, steps)
+        one, both = (epsilon_of(event, delta, a) for a in (ADD_REMOVE, REPLACE_ONE))
         assert one <= both + 1e-6
         assert both <= epsilon_of(sampled_gaussian(z / 2, 1.0, steps), delta) * 1.001 + 1e-3
 

@@ -10,7 +10,7 @@ from privet.data.identity import enter_in_ledger
 from privet.engine.account import RunAccount
 from privet.engine.examples import Examples, made_up_batch
 from privet.engine.plan import Plan
-from privet.engine.trainer import PrivateTrainer
+from privet.engine.trainer import PrivateTrainer, require_all_updated
 from privet.errors import InputError
 from privet.ledger import Ledger, default_ledger_path
 from privet.privacy.clipping import PerExampleLoss, cross_entropy, make_clipper
@@ -93,6 +93,7 @@ def assemble(
     device = next(model.parameters()).device
     probe = made_up_batch(data, device)
     require_separate_examples(model, probe[0])
+    require_all_updated(model, optimizer)
     clipper = make_clipper(model, loss, plan.clip_norm, probe=probe)
     examples = Examples.of(data.train, data.bounds, device)
     return PrivateTrainer(

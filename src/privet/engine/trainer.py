@@ -61,7 +61,7 @@ class PrivateTrainer:
                 got=f"clip norm {clipper.clip_norm}",
                 expected=f"at most {plan.clip_norm}",
             )
-        _require_all_updated(model, optimizer)
+        require_all_updated(model, optimizer)
         self.model = model
         self.optimizer = optimizer
         self.plan = plan
@@ -114,7 +114,7 @@ class PrivateTrainer:
             start += parameter.numel()
 
 
-def _require_all_updated(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def require_all_updated(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Every parameter the optimiser moves must get its gradient from the private step."""
     private = {id(p) for p in trainable(model).values()}
     for group in optimizer.param_groups:
