@@ -321,9 +321,25 @@ def test_other_keys_give_other_batches_and_noise(make_trainer, tools):
     one, other = make_trainer(seed=1), make_trainer(seed=2)
     first, second = next(one.batches()), next(other.batches())
     assert first.indices.tolist() != second.indices.tolist()
-    one.step(first)
-    other.step(Batch(step=0, indices=first.indices))
-    assert (tools.update(one.model) - tools.update(other.model)).norm() > 0.01
+    with pytest.raises(InputError, match="out of turn"):  # what others drew is not a sample
+        other.step(Batch(step=0, indices=first.indices))
+    total = torch.zeros(100)
+    noise = [t.plan.noise.add_to(total, step=0, stream=t.randomness.noise) for t in (one, other)]
+    assert (noise[0] - noise[1]).norm() > 0.01
+
+
+def test_a_clipper_for_another_model_is_refused(make_trainer):
+    trainer = make_trainer()
+    with pytest.raises(InputError, match="another model"):
+        PrivateTrainer(
+            model=make_trainer.model(),
+            optimizer=trainer.optimizer,
+            examples=trainer._examples,
+            plan=trainer.plan,
+            clipper=trainer._clipper,
+            randomness=trainer.randomness,
+            account=trainer.account,
+        )
 
 
 def test_the_same_step_on_another_sum_gets_unrelated_noise(make_trainer):

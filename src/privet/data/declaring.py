@@ -37,6 +37,8 @@ def declare(
     Everything learned is charged to the ledger before it is written, and listed in the
     description, so that every release from this data counts it.
     """
+    if out.exists():  # before anything is charged
+        raise InputError("the description file exists", got=out, fix="choose another name")
     is_table = bool(features)
     unknown_columns = [name for name, pair in features.items() if pair is None]
     missing_bounds = bool(unknown_columns) if is_table else bounds is None

@@ -12,6 +12,7 @@ declared size, never from the batch that came out or from the data.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,6 +62,8 @@ class PrivateTrainer:
                 got=f"clip norm {clipper.clip_norm}",
                 expected=f"at most {plan.clip_norm}",
             )
+        if clipper.model is not model:
+            raise InputError("the clipper was made for another model", fix="make it for this one")
         require_all_updated(model, optimizer)
         self.model = model
         self.optimizer = optimizer
@@ -70,6 +73,7 @@ class PrivateTrainer:
         self.next_step = 0
         self._examples = examples
         self._clipper = clipper
+        self._drawn: Batch | None = None
 
     def batches(self) -> Iterator[Batch]:
         """The batches of the remaining steps; take each with `step` before the next."""
@@ -78,7 +82,8 @@ class PrivateTrainer:
             drawn = self.plan.sampler.draw(
                 len(self._examples), step=step, stream=self.randomness.sampling
             )
-            yield Batch(step=step, indices=torch.from_numpy(drawn))
+            self._drawn = Batch(step=step, indices=torch.from_numpy(drawn))
+            yield self._drawn
             if self.next_step == step:
                 raise InputError(
                     f"batch {step} was not used", fix="call trainer.step(batch) once for each batch"
@@ -86,8 +91,12 @@ class PrivateTrainer:
 
     def step(self, batch: Batch) -> None:
         """Charge, clip, sum, add noise, update."""
-        if batch.step != self.next_step:
-            raise InputError("batch out of turn", got=batch.step, expected=f"{self.next_step}")
+        if batch is not self._drawn or batch.step != self.next_step:
+            raise InputError(
+                "batch out of turn",
+                got=f"batch of step {batch.step}",
+                expected=f"the one that batches() drew for step {self.next_step}",
+            )
         self.account.charge(batch.step)
         total = self._clipped_sum(batch)
         noisy = self.plan.noise.add_to(total, step=batch.step, stream=self.randomness.noise)
@@ -98,7 +107,7 @@ class PrivateTrainer:
 
     def _clipped_sum(self, batch: Batch) -> Tensor:
         total = self._clipper.clipped_sum(*self._examples[batch.indices[:0]])
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), _full_precision():
             # Dropout draws from an address of the secret stream too: a redone step repeats it.
             seed = self.randomness.sampling.uniform(1, purpose="forward", step=batch.step)[0]
             torch.manual_seed(int(seed * 2**53))
@@ -112,6 +121,17 @@ class PrivateTrainer:
             part = flat[start : start + parameter.numel()]
             parameter.grad = part.reshape(parameter.shape).to(parameter.dtype)
             start += parameter.numel()
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """No TF32 in matrix products: a sum that is rounded coarsely can exceed the clip norm."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def require_all_updated(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

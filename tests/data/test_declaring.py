@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+
+from privet.data import load
+from privet.data.declaring import declare
+from privet.errors import BudgetExceeded, InputError
+from privet.ledger import Ledger
+from privet.training import train
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    book = Ledger(tmp_path / "ledger.db")
+    yield book
+    book.close()
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    ages, sexes = rng.integers(18, 90, 1500), rng.integers(0, 2, 1500)
+    rows = [f"{a},{s},{'yes' if a > 50 else 'no'}" for a, s in zip(ages, sexes, strict=True)]
+    file = tmp_path / "clinic.csv"
+    file.write_text("age,sex,ill\n" + "\n".join(rows) + "\n")
+    return file
+
+
+def options(**changes):
+    return {
+        "name": "clinic",
+        "classes": ("no", "yes"),
+        "label": "ill",
+        "features": {"age": (0.0, 110.0), "sex": (0.0, 1.0)},
+        "bounds": None,
+        "nominal_size": 1200,
+        "test_fraction": 0.2,
+        "learn_epsilon": None,
+    } | changes
+
+
+def test_declared_facts_cost_nothing_and_are_what_training_sees(table, ledger, tmp_path):
+    declare(table, tmp_path / "clinic.toml", ledger=ledger, **options())
+    data = load(tmp_path / "clinic.toml")
+    assert ledger.names() == []
+    assert (data.nominal_size, data.bounds.high, data.learned) == (1200, (110.0, 1.0), ())
+
+
+def test_a_missing_fact_is_refused_without_a_budget(table, ledger, tmp_path):
+    with pytest.raises(InputError, match="nominal size and bounds of age"):
+        declare(
+            table, tmp_path / "clinic.toml", ledger=ledger,
+            **options(nominal_size=None, features={"age": None, "sex": (0.0, 1.0)}),
+        )  # fmt: skip
+    assert not (tmp_path / "clinic.toml").exists()
+
+
+def test_learned_facts_are_charged_and_counted_in_every_release(table, ledger, tmp_path):
+    declare(
+        table, tmp_path / "clinic.toml", ledger=ledger,
+        **options(nominal_size=None, features={"age": None, "sex": (0.0, 1.0)}, learn_epsilon=0.5),
+    )  # fmt: skip
+    data = load(tmp_path / "clinic.toml")
+    assert abs(data.nominal_size - 1200) < 150
+    assert data.bounds.low[0] >= 16.0
+    assert data.bounds.high[0] == 128.0
+    assert [fact.epsilon for fact in data.learned] == [0.25, 0.25]
+    labels = [run.label for run in ledger.account("clinic").runs]
+    assert labels == ["learn nominal size", "learn bounds of age"]
+    release = train("dpsgd", data, epsilon=3.0, epochs=2, model="linear", ledger=ledger)
+    assert 2.9 < release.privacy.epsilon <= 3.0  # of which 0.5 went into the facts
+    training_alone = release.trust["events"][-1]
+    assert training_alone["label"] == "train"
+    assert len(release.trust["events"]) == 3
+
+
+def test_nothing_is_written_when_the_cap_has_no_room(table, ledger, tmp_path):
+    declare(
+        table,
+        tmp_path / "first.toml",
+        ledger=ledger,
+        **options(nominal_size=None, learn_epsilon=0.1),
+    )
+    ledger.cap("clinic", 0.5, 1e-5)
+    with pytest.raises(BudgetExceeded):
+        declare(
+            table, tmp_path / "second.toml", ledger=ledger,
+            **options(nominal_size=None, learn_epsilon=5.0),
+        )  # fmt: skip
+    assert not (tmp_path / "second.toml").exists()
+
+
+def test_bounds_of_arrays_are_learned_from_each_records_ends(ledger, tmp_path):
+    x = np.random.default_rng(0).uniform(0, 200, (800, 5, 5))
+    np.savez(tmp_path / "own.npz", x=x, y=np.arange(800) % 2)
+    declare(
+        tmp_path / "own.npz", tmp_path / "own.toml", ledger=ledger,
+        **options(label=None, features={}, learn_epsilon=1.0),
+    )  # fmt: skip
+    bounds = load(tmp_path / "own.toml").bounds
+    assert bounds.high == (256.0,)
+    assert 0.0 <= bounds.low[0] <= 16.0
+
+
+def test_an_existing_description_is_not_overwritten(table, ledger, tmp_path):
+    declare(table, tmp_path / "clinic.toml", ledger=ledger, **options())
+    with pytest.raises(InputError, match="exists"):
+        declare(
+            table, tmp_path / "clinic.toml", ledger=ledger,
+            **options(nominal_size=None, learn_epsilon=1.0),
+        )  # fmt: skip
+    assert ledger.names() == []  # and nothing was charged for it

@@ -1,0 +1,69 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from privet.data.learning import EDGES, FAILURE, learn_bounds, learn_size
+from privet.errors import InputError
+from privet.privacy.randomness import SecretStream
+
+
+def stream(seed):
+    return SecretStream(seed.to_bytes(32, "little"))
+
+
+def test_the_noisy_size_has_laplace_noise_of_scale_one_over_epsilon():
+    """KS test at fixed seeds; a right mechanism fails with probability 1e-4."""
+    n, epsilon = 1000, 0.5
+    # Another n for each draw: the noise is bound to the count that it hides.
+    noise = [learn_size(n, epsilon, stream(seed)) - n for seed in range(2000)]
+    smooth = np.array(noise) + np.random.default_rng(0).uniform(-0.5, 0.5, len(noise))
+    assert stats.kstest(smooth, stats.laplace(scale=1 / epsilon).cdf).pvalue > 1e-4
+
+
+def test_a_wrong_scale_would_be_caught():
+    noise = [learn_size(1000, 0.5, stream(seed)) - 1000 for seed in range(2000)]
+    assert stats.kstest(noise, stats.laplace(scale=1.0).cdf).pvalue < 1e-4
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(
+    low=st.floats(-1000, 1000),
+    width=st.floats(0.01, 1000),
+    seed=st.integers(0, 2**32),
+)
+def test_learned_bounds_cover_well_filled_data_and_are_powers_of_two(low, width, seed):
+    values = np.random.default_rng(seed).uniform(low, low + width, (4000, 2))
+    for column, (found_low, found_high) in enumerate(learn_bounds(values, 2.0, stream(seed))):
+        inside = (values[:, column] >= found_low) & (values[:, column] <= found_high)
+        assert inside.mean() > 0.9
+        assert found_low < found_high
+        assert found_high in EDGES
+
+
+def test_a_single_extreme_record_does_not_show():
+    """The threshold hides one record: its bucket passes with probability below FAILURE * e^eps."""
+    usual = np.random.default_rng(0).uniform(1, 3, (2000, 1))
+    extreme = np.vstack([usual, [[1e9]]])
+    results = {tuple(learn_bounds(extreme, 1.0, stream(seed))) for seed in range(200)}
+    assert results == {((1.0, 4.0),)}
+    assert math.exp(1.0) * FAILURE * 200 < 1e-3
+
+
+def test_the_noise_grows_with_the_number_of_columns():
+    """One record is in one bucket of every column, so all columns share epsilon."""
+    few = np.ones((60, 1))
+    assert learn_bounds(few, 1.0, stream(0)) == [(0.5, 1.0)]
+    with pytest.raises(InputError, match="too little data"):
+        learn_bounds(np.ones((60, 20)), 1.0, stream(0))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
+def test_bad_epsilons_are_refused(epsilon):
+    with pytest.raises(InputError, match="bad epsilon"):
+        learn_size(10, epsilon, stream(0))
+    with pytest.raises(InputError, match="bad epsilon"):
+        learn_bounds(np.ones((10, 1)), epsilon, stream(0))
