@@ -143,10 +143,10 @@ class TestAgainstOtherAccountants:
     def test_agrees_with_opacus_and_dp_accounting(self, z, q, steps, delta):
         event = sampled_gaussian(z, q, steps)
         renyi_bound = opacus(RDPAccountant, z, q, steps, delta)
-        assume(renyi_bound < 25 or q == 1.0)  # beyond, minutes of work over what protects no one
+        assume(renyi_bound < 12 or q == 1.0)  # beyond, minutes of work over what protects no one
         found = epsilon_of(event, delta)
 
-        error = 0.01  # Opacus returns its estimate plus this
+        error = 0.02 + 0.02 * found  # Opacus returns its estimate plus this
         upper = opacus(PRVAccountant, z, q, steps, delta, eps_error=error, delta_error=delta / 1000)
         grid = 2e-3 + 1e-4 * found
         assert upper - 2 * error - grid <= found <= upper + grid
@@ -154,7 +154,7 @@ class TestAgainstOtherAccountants:
         assert found <= renyi_bound + grid
         assert found <= library_rdp(event, delta) + grid
         assert epsilon_of(event, delta, how="rdp") == pytest.approx(library_rdp(event, delta))
-        if renyi_bound < 25:
+        if renyi_bound < 12:
             assert found == pytest.approx(library_pld(event, delta), rel=1e-3, abs=1e-3)
 
     def test_known_answer_of_the_classic_setting(self):
@@ -339,7 +339,7 @@ class TestMirroredPairDominates:
         st.tuples(st.floats(0, 1), st.floats(0, 1)),
         st.floats(0, math.pi),
     )
-    @settings(FIXED, max_examples=250)
+    @settings(FIXED, max_examples=120)
     def test_no_pair_of_vectors_is_worse(self, z, q, epsilon, lengths, angle):
         alpha = math.exp(epsilon)
         g = (-lengths[0] / z, 0.0)

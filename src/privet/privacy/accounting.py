@@ -26,6 +26,7 @@ any number of steps.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import dp_accounting as dp
@@ -128,18 +129,15 @@ def calibrate(
     """
     check_target(epsilon, delta)
 
+    @lru_cache
     def excess(log_multiplier: float, interval: float) -> float:
         event = sampled_gaussian(math.exp(log_multiplier), rate, steps)
         return epsilon_of(event, delta, adjacency, interval=interval) - epsilon
 
-    # A coarse grid overstates epsilon, so its root is safe and lies above the true one: just above,
-    # except where the target is small, so the fine search first goes down to below its root.
-    least = math.log(LEAST_MULTIPLIER)
-    coarse = _root_above(lambda z: excess(z, COARSE_INTERVAL), least)
-    low = least if coarse is None else max(least, coarse - 0.02)
-    while low > least and excess(low, PLD_INTERVAL) <= 0:
-        low = max(least, low - 0.3)
-    fine = _root_above(lambda z: excess(z, PLD_INTERVAL), low, first_step=0.02)
+    # A coarse grid overstates epsilon: its root is safe, quickly found, and a good place to start.
+    coarse = _root_near(lambda z: excess(z, COARSE_INTERVAL), start=0.0, stride=0.7)
+    start = 0.0 if coarse is None else coarse
+    fine = _root_near(lambda z: excess(z, PLD_INTERVAL), start=start, stride=0.005)
     if fine is None:
         raise InputError(
             "privacy target out of reach",
@@ -149,17 +147,24 @@ def calibrate(
     return math.exp(fine)
 
 
-def _root_above(
-    excess: Callable[[float], float], low: float, first_step: float = 1.0
-) -> float | None:
-    """A point at which the falling function `excess` is not positive, within 5e-5 of its root."""
-    if excess(low) <= 0:
-        return low
-    high = low + first_step
-    while excess(high) > 0:
-        low, high = high, high + 1.0
-        if high > math.log(1e5):
-            return None
+def _root_near(excess: Callable[[float], float], *, start: float, stride: float) -> float | None:
+    """A log multiplier with `excess` <= 0, within 5e-5 above the root of this falling function.
+
+    Strides away from `start`, ever longer, until the root is between two points; never below the
+    least multiplier, where it stops if even that is enough.
+    """
+    least, most = math.log(LEAST_MULTIPLIER), math.log(1e5)
+    low = high = max(start, least)
+    if excess(start) > 0:
+        while excess(high) > 0:
+            low, high, stride = high, high + stride, 4 * stride
+            if high > most:
+                return None
+    else:
+        while excess(low) <= 0:
+            if low <= least:
+                return least
+            low, high, stride = max(least, low - stride), low, 4 * stride
     root = float(brentq(excess, low, high, xtol=2e-5))
     while excess(root) > 0:  # brentq may stop on the wrong side, by its tolerance
         root += 2e-5
