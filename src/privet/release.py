@@ -77,6 +77,7 @@ class Release:
     def save(self, folder: str | Path) -> Path:
         """Write the release; refuses to overwrite one."""
         from privet.reports import render_report
+        from privet.reports.recomputing import curves_of
 
         folder = Path(folder)
         if (folder / MANIFEST).exists():
@@ -125,33 +126,6 @@ def export(folder: str | Path, destination: str | Path) -> Path:
         if (folder / name).exists():
             shutil.copyfile(folder / name, destination / name)
     return destination
-
-
-def curves_of(trust: Mapping[str, Any], points: int = 20) -> Any:
-    """The plots' data, recomputed from the recorded events; empty where epsilon is withheld."""
-    from privet.privacy.accounting import COARSE_INTERVAL, epsilon_of, sampled_gaussian, tradeoff_of
-    from privet.privacy.events import from_json
-    from privet.reports import Curves
-
-    release_privacy = strongest_proved(Privacy.from_json(r) for r in trust["privacy"])
-    if release_privacy is None:
-        return Curves()
-    mechanism, delta = trust["mechanism"], release_privacy.delta
-    steps = sorted({max(1, round(mechanism["steps"] * i / points)) for i in range(1, points + 1)})
-    by_step = tuple(
-        (step, epsilon_of(
-            sampled_gaussian(mechanism["noise_multiplier"], mechanism["sampling_rate"], step),
-            delta, interval=COARSE_INTERVAL,
-        )) for step in steps
-    )  # fmt: skip
-    training = tradeoff_of(from_json(trust["events"][-1]["event"]))
-    epsilons = np.linspace(0.0, 2.0 * release_privacy.epsilon, 60)
-    rates = np.unique(np.concatenate([np.logspace(-4, 0, 81), np.linspace(0, 1, 101)]))
-    return Curves(
-        epsilon_by_step=by_step,
-        profile=tuple((float(e), training.delta(float(e))) for e in epsilons),
-        tradeoff=tuple((float(a), training.beta(float(a))) for a in rates),
-    )
 
 
 def sha256(path: Path) -> str:

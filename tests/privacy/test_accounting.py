@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from opacus.accountants import PRVAccountant, RDPAccountant
 from scipy import integrate, optimize
+from scipy.special import ndtr
 
 from privet.errors import InputError
 from privet.guarantee import Adjacency
@@ -135,7 +136,7 @@ def two_steps_delta(step_hockey_stick, loss, density, epsilon) -> float:
 
 class TestAgainstOtherAccountants:
     @given(multipliers, rates, step_counts, deltas)
-    @settings(FIXED, max_examples=12)
+    @settings(FIXED, max_examples=10)
     @example(0.6, 1.0, 1, 1e-7)
     @example(0.6, 0.001, 5000, 1e-3)
     @example(8.0, 1.0, 5000, 1e-5)
@@ -158,11 +159,12 @@ class TestAgainstOtherAccountants:
             assert found == pytest.approx(library_pld(event, delta), rel=1e-3, abs=1e-3)
 
     def test_known_answer_of_the_classic_setting(self):
-        # 60,000 examples, batch 256, 60 epochs, noise multiplier 1.1: 3.0 by the moments
-        # accountant in the tutorials, 2.6 with tight accounting.
+        # 60,000 examples, batch 256, 60 epochs, noise multiplier 1.1: epsilon 3.0 by the moments
+        # accountant of the first tutorials, 2.6 by today's conversion, less by tight accounting.
         event = sampled_gaussian(1.1, 256 / 60_000, 14_062)
-        assert 2.2 < epsilon_of(event, 1e-5) < 2.8
-        assert 2.8 < epsilon_of(event, 1e-5, how="rdp") < 3.1
+        tight, loose = epsilon_of(event, 1e-5), epsilon_of(event, 1e-5, how="rdp")
+        assert 2.2 < tight < loose
+        assert 2.5 < loose < 3.0
 
     @given(multipliers, logarithmic(0.001, 0.2), step_counts, deltas)
     @settings(FIXED, max_examples=6)
@@ -306,66 +308,107 @@ class TestReplaceOne:
 class TestMirroredPairDominates:
     """The proof note's claim: among all g, h of length at most 1/z the mirrored pair is worst.
 
-    Two dimensions are enough, since g and h span no more. Midpoint sums over cells of 0.05 are
-    off by less than 1e-5 for these divergences (checked below against the closed form).
+    Two dimensions are enough, since g and h span no more. Along a direction d with d.(h - g) >= 0
+    and d.g <= 0 the sign of P_g - alpha P_h changes once, at a threshold t; across it, Gauss-Hermite
+    nodes. The quadrature is good to 1e-6 relative (checked below against closed forms), and that is
+    the tolerance of the claim.
     """
 
-    TOLERANCE = 1e-5
-    AXIS = np.arange(-10, 10, 0.05) + 0.025
-    X, Y = np.meshgrid(AXIS, AXIS)
-    BASE = np.exp(-(X**2 + Y**2) / 2) / (2 * math.pi)
+    NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
+    TOLERANCE = 1e-6
 
     def plane_hockey_stick(self, g, h, q, alpha) -> float:
-        def around(m):
-            tilt = np.exp(self.X * m[0] + self.Y * m[1] - (m[0] ** 2 + m[1] ** 2) / 2)
-            return (1 - q) + q * tilt
+        g, h = np.asarray(g, dtype=float), np.asarray(h, dtype=float)
+        d = sum(v / np.hypot(*v) for v in (h - g, -g) if np.hypot(*v) > 1e-12)
+        d = d / np.hypot(*d) if np.hypot(*d) > 1e-9 else np.array([-g[1], g[0]]) / np.hypot(*g)
+        gx, gy, hx, hy = d @ g, d[0] * g[1] - d[1] * g[0], d @ h, d[0] * h[1] - d[1] * h[0]
+        y, w = self.NODES, self.WEIGHTS / math.sqrt(2 * math.pi)
+        tilt_g, tilt_h = np.exp(gy * y - gy * gy / 2), np.exp(hy * y - hy * hy / 2)
 
-        return float(np.sum(self.BASE * np.maximum(0.0, around(g) - alpha * around(h))) * 0.05**2)
+        def gap(x):  # over the density of N(0)
+            at_g = q * tilt_g * np.exp(gx * x - gx * gx / 2)
+            at_h = q * tilt_h * np.exp(hx * x - hx * hx / 2)
+            return (1 - q) * (1 - alpha) + at_g - alpha * at_h
+
+        low, high = np.full_like(y, -40.0), np.full_like(y, 40.0)
+        for _ in range(60):
+            middle = (low + high) / 2
+            inside = gap(middle) > 0
+            low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+        parts = (
+            (1 - q) * (1 - alpha) * ndtr(low)
+            + q * tilt_g * ndtr(low - gx)
+            - alpha * q * tilt_h * ndtr(low - hx)
+        )
+        return float(w @ parts)
 
     def line_hockey_stick(self, z, q, alpha) -> float:
-        x = np.linspace(-14, 14, 56_001)
-        gap = mixture(x, -1 / z, q) - alpha * mixture(x, 1 / z, q)
-        return float(np.maximum(0.0, gap).sum() * (x[1] - x[0]))
+        """The mirrored pair on its line, by its threshold."""
 
-    def test_the_plane_sum_is_accurate(self):
-        for mu, alpha in ((1.0, 1.0), (1.0, 3.0), (0.3, 1.2)):
-            found = self.plane_hockey_stick((mu, 0.0), (0.0, 0.0), 1.0, alpha)
-            assert found == pytest.approx(gaussian_hockey_stick(mu, alpha), abs=self.TOLERANCE)
+        def gap(x):  # over N(0), scaled by the larger of both tilts
+            tilts = q * math.exp(-x / z - 0.5 / z**2), q * math.exp(x / z - 0.5 / z**2)
+            return (1 - q) * (1 - alpha) + tilts[0] - alpha * tilts[1]
+
+        t = optimize.brentq(gap, -60, 60, xtol=1e-13)
+        return (1 - q) * (1 - alpha) * Phi(t) + q * Phi(t + 1 / z) - alpha * q * Phi(t - 1 / z)
+
+    @pytest.mark.parametrize("alpha", [1.0, 1.2, 3.0])
+    @pytest.mark.parametrize("q", [0.1, 0.7])
+    def test_the_plane_quadrature_is_accurate(self, q, alpha):
+        for angle in (0.0, 0.4, 2.0):
+            turn = np.array([math.cos(angle), math.sin(angle)])
+            found = self.plane_hockey_stick(turn, 0 * turn, q, alpha)
+            assert found == pytest.approx(remove_hockey_stick(1.0, q, alpha), rel=self.TOLERANCE)
+            found = self.plane_hockey_stick(-turn, turn, q, alpha)
+            assert found == pytest.approx(self.line_hockey_stick(1.0, q, alpha), rel=self.TOLERANCE)
+
+    @pytest.mark.parametrize("angle", [0.0, 0.9, 1.8, 3.0])
+    def test_the_plane_quadrature_agrees_with_sums_over_cells(self, angle):
+        g, h = (-1.0, 0.0), (0.8 * math.cos(angle), 0.8 * math.sin(angle))
+        axis = np.arange(-9, 9, 0.02) + 0.01
+        x, y = np.meshgrid(axis, axis)
+        base = np.exp(-(x * x + y * y) / 2) / (2 * math.pi)
+        for q, alpha in ((0.3, 1.0), (0.5, 1.5)):
+
+            def around(m, q=q):
+                return (1 - q) + q * np.exp(x * m[0] + y * m[1] - (m[0] ** 2 + m[1] ** 2) / 2)
+
+            cells = np.sum(base * np.maximum(0.0, around(g) - alpha * around(h))) * 0.02**2
+            assert self.plane_hockey_stick(g, h, q, alpha) == pytest.approx(cells, abs=2e-5)
 
     @given(
         logarithmic(0.6, 4),
         st.floats(0.01, 1.0),
         st.floats(0.0, 4.0),
-        st.tuples(st.floats(0, 1), st.floats(0, 1)),
+        st.tuples(st.floats(0.001, 1), st.floats(0, 1)),
         st.floats(0, math.pi),
     )
-    @settings(FIXED, max_examples=120)
+    @settings(FIXED, max_examples=400)
     def test_no_pair_of_vectors_is_worse(self, z, q, epsilon, lengths, angle):
         alpha = math.exp(epsilon)
         g = (-lengths[0] / z, 0.0)
         h = (lengths[1] / z * math.cos(angle), lengths[1] / z * math.sin(angle))
         worst = self.line_hockey_stick(z, q, alpha)
-        assert self.plane_hockey_stick(g, h, q, alpha) <= worst + self.TOLERANCE
-        assert self.plane_hockey_stick(h, g, q, alpha) <= worst + self.TOLERANCE
+        found = self.plane_hockey_stick(g, h, q, alpha)
+        assert found <= worst * (1 + self.TOLERANCE) + 1e-13
 
     @pytest.mark.parametrize("q", [0.02, 0.3, 0.9])
     @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 2.5])
     def test_full_grid_of_angles_and_lengths(self, q, epsilon):
         alpha, worst = math.exp(epsilon), self.line_hockey_stick(1.0, q, math.exp(epsilon))
-        for length in (0.0, 0.5, 0.9, 1.0):
-            for other in (0.9, 1.0):
-                for angle in np.linspace(0, math.pi, 7):
+        for length in (0.1, 0.5, 0.9, 0.99, 1.0):
+            for other in (0.0, 0.5, 0.9, 0.99, 1.0):
+                for angle in np.linspace(0, math.pi, 19):
                     h = (other * math.cos(angle), other * math.sin(angle))
                     found = self.plane_hockey_stick((-length, 0.0), h, q, alpha)
-                    assert found <= worst + self.TOLERANCE
+                    assert found <= worst * (1 + self.TOLERANCE) + 1e-13
 
     def test_the_check_refutes_a_pair_that_does_not_dominate(self):
         """Taking add/remove for replace-one is the classic mistake; here it is visible."""
         q, alpha = 0.3, math.exp(0.5)
-        mirrored = self.plane_hockey_stick((-1.0, 0.0), (1.0, 0.0), q, alpha)
-        assert mirrored > remove_hockey_stick(1.0, q, alpha) + 0.01
-        right_angle = self.plane_hockey_stick((-1.0, 0.0), (0.0, 1.0), q, alpha)
-        assert right_angle > remove_hockey_stick(1.0, q, alpha) + self.TOLERANCE
+        claimed = remove_hockey_stick(1.0, q, alpha)
+        assert self.plane_hockey_stick((-1.0, 0.0), (1.0, 0.0), q, alpha) > claimed * 1.05
+        assert self.plane_hockey_stick((-1.0, 0.0), (0.0, 1.0), q, alpha) > claimed * 1.01
 
 
 class TestRefusals:

@@ -8,10 +8,16 @@ import pytest
 
 from privet.reports import Curves, render_report
 
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
-    "--disable-background-networking --disable-component-update"
-).split()
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+]
 WIDTH_PROBE = "<script>document.title = document.documentElement.scrollWidth</script></body>"
 
 
