@@ -43,6 +43,7 @@ def measure(data, *, epsilon, delta, seed, **settings):
 
 
 def main() -> None:
+    """Measure and write the record."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True)
     parser.add_argument("--data-dir")

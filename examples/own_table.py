@@ -15,10 +15,12 @@ with tempfile.TemporaryDirectory() as folder:
     with (here / "clinic.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["age", "pressure", "outcome"])
-        for age, pressure in zip(rng.integers(18, 95, 4000), rng.normal(125, 18, 4000), strict=True):
+        for _ in range(4000):
+            age, pressure = rng.integers(18, 95), rng.normal(125, 18)
             ill = 0.06 * (age - 55) + 0.05 * (pressure - 125) + rng.normal() > 0
             table.writerow([age, round(pressure), "ill" if ill else "healthy"])
 
+    cap = 4.0  # decided before anything about the records is known
     ledger = privet.Ledger(here / "ledger.db")
     facts = declare(
         here / "clinic.csv", here / "clinic.toml", name="clinic", label="outcome",
@@ -26,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
         nominal_size=None, test_fraction=0.2, learn_epsilon=0.5, ledger=ledger,
     )  # fmt: skip
     print(f"learned: size {facts.nominal_size}, pressure in {facts.features['pressure']}")
-    ledger.cap("clinic", epsilon=4.0, delta=1e-5)
+    ledger.cap("clinic", epsilon=cap, delta=1e-5)
 
     data = privet.data.load(here / "clinic.toml")
     release = privet.train("dpsgd", data, epsilon=2.0, out=here / "run", epochs=10, ledger=ledger)

@@ -97,6 +97,8 @@ def test_no_step_beyond_the_plan_or_after_the_end(ledger):
     ledger.settle(run)
     with pytest.raises(CheckFailed):
         ledger.charge(run, 0)
+    with pytest.raises(CheckFailed, match="closed"):
+        ledger.recharge(run)
 
 
 def test_redoing_a_step_needs_room_under_the_cap(ledger):

@@ -501,11 +501,18 @@ def cap(name: str, /, *, epsilon: float, delta: float) -> None:
         known = name in book.names()
         registered = name if known else _register(name, None, book)
         chosen = book.cap(registered, epsilon, delta)
+        earlier = len(book.account(registered).runs)
     out.print(
         f"{registered}: at most epsilon={epsilon:g} at delta={delta:g} "
         f"(Renyi order {chosen.order:g})",
         highlight=False,
     )
+    if earlier:
+        err.print(
+            f"note: {earlier} run(s) came before this cap. Their spending counts, but the filter's "
+            "proof covers caps that are set before the first run and not changed.",
+            highlight=False,
+        )
 
 
 @ledger_app.command

@@ -210,6 +210,8 @@ class Ledger:
         """Charge one step again: it was redone and gave another output."""
         with self._transaction(durable=True):
             run = self.run(run_id)
+            if run.status != "open":
+                raise CheckFailed(f"run {run_id} is closed; no step of it can be done again")
             self._require_room(run.dataset, run.step_event, 1)
             self._db.execute("UPDATE runs SET redone = redone + 1 WHERE id = ?", (run_id,))
 
@@ -259,7 +261,7 @@ class Ledger:
                     f"(epsilon={cap.epsilon:g}, delta={cap.delta:g})",
                     got=f"epsilon {cap.epsilon_spent(spent + cost):.3g} in all, "
                     f"{cap.epsilon_spent(spent):.3g} of it spent or reserved",
-                    fix="ask for a smaller epsilon, settle abandoned runs, or raise the cap",
+                    fix="ask for a smaller epsilon, or settle abandoned runs",
                 )
 
     def _spent(self, name: str, cap: RenyiFilter) -> float:

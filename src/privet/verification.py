@@ -16,7 +16,7 @@ import torch
 from privet.errors import InputError
 from privet.files import read_json
 from privet.guarantee import Basis, Privacy
-from privet.ledger import Ledger
+from privet.ledger import Ledger, RunRecord
 from privet.privacy.accounting import DpEvent, sampled_gaussian, total_epsilon
 from privet.privacy.events import from_json
 from privet.release import (
@@ -218,12 +218,8 @@ def _check_leaks(trust: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_ledger(trust: Mapping[str, Any], ledger: Ledger | None) -> Iterator[Finding]:
-    run_id = trust["provenance"].get("run")
-    if ledger is None or run_id is None:
-        return
-    try:
-        run = ledger.run(run_id)
-    except InputError:
+    run = _run_in(ledger, trust)
+    if run is None:
         return
     mechanism = trust["mechanism"]
     same = run.charged == mechanism["steps_run"] and run.redone == mechanism["redone_steps"]
@@ -232,6 +228,15 @@ def _check_ledger(trust: Mapping[str, Any], ledger: Ledger | None) -> Iterator[F
         ok=same,
         detail=f"{run.charged} steps charged, {run.redone} redone in the ledger here",
     )
+
+
+def _run_in(ledger: Ledger | None, trust: Mapping[str, Any]) -> RunRecord | None:
+    if ledger is None:
+        return None
+    try:
+        return ledger.run(str(trust["provenance"].get("run")))
+    except InputError:
+        return None
 
 
 def _unproven(
@@ -248,7 +253,10 @@ def _unproven(
             lambda: (folder / SIGNATURE).exists() and key is None,
             "that the signer is who you think: give --key",
         ),
-        (lambda: ledger is None, "that a ledger was charged: none was found here"),
+        (
+            lambda: _run_in(ledger, trust) is None,
+            "that a ledger was charged: no ledger here knows this run",
+        ),
         (lambda: not trust.get("audit"), "that attacks fail: this release was not audited"),
     ]
     return tuple(text for applies, text in statements if applies())

@@ -193,7 +193,7 @@ class TestClosedForms:
         assert exact * (1 - 1e-10) <= found <= exact * 1.001
 
     @given(multipliers, logarithmic(0.001, 0.99), deltas)
-    @settings(FIXED, max_examples=12)
+    @settings(FIXED, max_examples=10)
     def test_one_sampled_step(self, z, q, delta):
         def exact_delta(e):
             alpha = math.exp(e)
@@ -246,7 +246,7 @@ class TestClosedForms:
         assert found == pytest.approx(doubled, rel=1e-9, abs=1e-12)
 
     @given(multipliers, logarithmic(0.001, 1.0), st.integers(1, 300), deltas)
-    @settings(FIXED, max_examples=5)
+    @settings(FIXED, max_examples=3)
     def test_zero_out_is_add_remove(self, z, q, steps, delta):
         assume(opacus(RDPAccountant, z, q, steps, delta) < 20)
         event = sampled_gaussian(z, q, steps)
@@ -258,7 +258,7 @@ class TestClosedForms:
 
 class TestReplaceOne:
     @given(logarithmic(0.6, 8), logarithmic(0.005, 0.99), deltas)
-    @settings(FIXED, max_examples=8)
+    @settings(FIXED, max_examples=6)
     def test_one_step_is_the_mirrored_pair(self, z, q, delta):
         """Never below quadrature of the pair with means -1/z and +1/z, close above it."""
         x = np.linspace(-10 - 1 / z, 10 + 1 / z, 400_001)
@@ -273,7 +273,7 @@ class TestReplaceOne:
 
     @pytest.mark.parametrize(("z", "q"), [(1.0, 0.1), (0.8, 0.5)])
     def test_two_steps_by_brute_force(self, z, q):
-        x = np.linspace(-14, 14, 2_801)
+        x = np.linspace(-13, 13, 2_001)
         p, r = mixture(x, -1 / z, q), mixture(x, 1 / z, q)
         joint_p, joint_r = np.outer(p, p), np.outer(r, r)
         found = tradeoff_of(sampled_gaussian(z, q, 2), REPLACE_ONE)
@@ -283,7 +283,7 @@ class TestReplaceOne:
             assert exact * (1 - 1e-4) <= found.delta(epsilon) <= exact * 1.002
 
     @given(logarithmic(0.6, 8), logarithmic(0.01, 1.0), st.integers(1, 200), deltas)
-    @settings(FIXED, max_examples=6)
+    @settings(FIXED, max_examples=4)
     def test_costs_at_least_add_remove_and_at_most_twice_the_shift(self, z, q, steps, delta):
         assume(opacus(RDPAccountant, z, q, steps, delta) < 10)
         event = sampled_gaussian(z, q, steps)
@@ -309,9 +309,9 @@ class TestMirroredPairDominates:
     """The proof note's claim: among all g, h of length at most 1/z the mirrored pair is worst.
 
     Two dimensions are enough, since g and h span no more. Along a direction d with d.(h - g) >= 0
-    and d.g <= 0 the sign of P_g - alpha P_h changes once, at a threshold t; across it, Gauss-Hermite
-    nodes. The quadrature is good to 1e-6 relative (checked below against closed forms), and that is
-    the tolerance of the claim.
+    and d.g <= 0 the sign of P_g - alpha P_h changes once, at a threshold; across it stand
+    Gauss-Hermite nodes. The quadrature is good to 1e-6 relative (checked below against closed
+    forms), and that is the tolerance of the claim.
     """
 
     NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
@@ -396,9 +396,9 @@ class TestMirroredPairDominates:
     @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 2.5])
     def test_full_grid_of_angles_and_lengths(self, q, epsilon):
         alpha, worst = math.exp(epsilon), self.line_hockey_stick(1.0, q, math.exp(epsilon))
-        for length in (0.1, 0.5, 0.9, 0.99, 1.0):
-            for other in (0.0, 0.5, 0.9, 0.99, 1.0):
-                for angle in np.linspace(0, math.pi, 19):
+        for length in (0.1, 0.5, 0.9, 1.0):
+            for other in (0.0, 0.5, 0.99, 1.0):
+                for angle in np.linspace(0, math.pi, 10):
                     h = (other * math.cos(angle), other * math.sin(angle))
                     found = self.plane_hockey_stick((-length, 0.0), h, q, alpha)
                     assert found <= worst * (1 + self.TOLERANCE) + 1e-13
@@ -542,7 +542,7 @@ class TestCalibrate:
         assert len(set(found)) == 4
 
     def test_never_goes_below_the_floor(self):
-        assert calibrate(50.0, 1e-3, rate=0.001, steps=1) == pytest.approx(LEAST_MULTIPLIER)
+        assert calibrate(50.0, 1e-3, rate=1.0, steps=1) == pytest.approx(LEAST_MULTIPLIER)
 
     @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
     def test_bad_epsilon(self, epsilon):

@@ -217,13 +217,13 @@ class TestDuality:
 
     def test_beta_from_delta(self, any_tradeoff):
         """f(alpha) = sup_eps max(1 - delta - e^eps alpha, e^-eps (1 - delta - alpha))."""
-        epsilons = np.linspace(0, 12, 4000)
+        epsilons = np.linspace(0, 12, 1500)
         deltas = np.array([any_tradeoff.delta(float(e)) for e in epsilons])
         for alpha in (0.01, 0.1, 0.3, 0.7):
             lines = np.maximum(
                 1 - deltas - np.exp(epsilons) * alpha, np.exp(-epsilons) * (1 - deltas - alpha)
             )
-            assert max(0.0, lines.max()) == pytest.approx(any_tradeoff.beta(alpha), abs=2e-4)
+            assert max(0.0, lines.max()) == pytest.approx(any_tradeoff.beta(alpha), abs=5e-4)
 
 
 class TestNumerical:

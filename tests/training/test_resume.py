@@ -6,11 +6,19 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import safetensors.torch
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from command_line import privet, start
+from privet.engine.account import RunAccount
+from privet.errors import InputError
+from privet.ledger import Ledger
+from privet.release import Release
+from privet.training import dpsgd, train
+from privet.training.run_folder import RunFolder
+from privet.verification import verify
 
 QUICK = ["--data", "digits", "--epsilon", "3", "--model", "linear", "--epochs", "60",
          "--checkpoint-every", "40"]  # fmt: skip
@@ -87,6 +95,34 @@ def test_without_keys_every_redone_step_is_charged_again(tmp_path):
     (run,) = runs(tmp_path / "home")
     assert (run["charged"], run["redone"]) == (STEPS, done - checkpoint)
     assert privet("verify", tmp_path / "run", home=tmp_path / "home").code == 0
+
+
+@pytest.mark.parametrize("moment", ["settle", "forget_keys", "save"])
+def test_a_run_killed_while_it_is_handed_over_can_be_resumed(
+    tmp_path, make_data, monkeypatch, moment
+):
+    """The process dies just before the ledger is settled, the keys are deleted, or in saving."""
+    homes = {"settle": RunAccount, "forget_keys": RunFolder, "save": Release}
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    data, book = make_data(), Ledger(tmp_path / "ledger.db")
+    options = {"epsilon": 3.0, "epochs": 2, "model": "linear", "ledger": book}
+    with monkeypatch.context() as patch:
+        patch.setattr(homes[moment], moment, die)
+        with pytest.raises(KeyboardInterrupt):
+            train("dpsgd", data, out=tmp_path / "run", **options)
+    release = dpsgd.resume(tmp_path / "run", data, ledger=book)
+    assert release.trust["mechanism"]["redone_steps"] == 0
+    assert release.privacy.epsilon <= 3.0
+    assert not (tmp_path / "run" / "internal" / "checkpoint.pt").exists()
+    assert verify(tmp_path / "run", ledger=book).ok
+    (run,) = book.account("made-up").runs
+    assert (run.status, run.charged) == ("settled", release.trust["mechanism"]["steps"])
+    with pytest.raises(InputError, match="finished"):
+        dpsgd.resume(tmp_path / "run", data, ledger=book)
+    book.close()
 
 
 def test_a_finished_run_and_a_folder_without_one_cannot_be_resumed(tmp_path):

@@ -31,12 +31,25 @@ def hand_over(
     model_name: str = CUSTOM,
     config: Mapping[str, Any] | None = None,
 ) -> Release:
-    """Close the run in the ledger and state what is proved about its model.
+    """State what is proved about the trainer's model; close the run in the ledger.
 
     A run that stopped early is covered by its whole plan: what was seen is a part of what the
-    plan accounts.
+    plan accounts. No further step can follow.
     """
+    release = state(trainer, data, method=method, model_name=model_name, config=config)
     trainer.account.settle()
+    return release
+
+
+def state(
+    trainer: PrivateTrainer,
+    data: Dataset,
+    *,
+    method: str,
+    model_name: str,
+    config: Mapping[str, Any] | None,
+) -> Release:
+    """The release, while the run stays open: a run with a folder is closed once it is saved."""
     events = _events(trainer, data)
     withheld = [] if trainer.randomness.secret else [KNOWN_NOISE]
     trust: dict[str, Any] = {

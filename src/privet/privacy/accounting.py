@@ -157,9 +157,9 @@ def _root_near(excess: Callable[[float], float], *, start: float, stride: float)
     low = high = max(start, least)
     if excess(start) > 0:
         while excess(high) > 0:
-            low, high, stride = high, high + stride, 4 * stride
-            if high > most:
+            if high >= most:
                 return None
+            low, high, stride = high, min(most, high + stride), 4 * stride
     else:
         while excess(low) <= 0:
             if low <= least:

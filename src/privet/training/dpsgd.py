@@ -18,7 +18,7 @@ from privet.data.dataset import Dataset
 from privet.data.identity import enter_in_ledger
 from privet.engine.account import RunAccount
 from privet.engine.checkpoint import load_checkpoint, restore, save_checkpoint
-from privet.engine.handover import hand_over, private_figures
+from privet.engine.handover import private_figures, state
 from privet.engine.plan import Plan
 from privet.engine.prepare import assemble, left_for_training
 from privet.engine.trainer import PrivateTrainer
@@ -167,8 +167,12 @@ def resume(
 ) -> Release:
     """Go on with a killed run; its lost steps are repeated exactly, or charged again."""
     folder, record = RunFolder.open(out)
-    settings, plan = Settings(**record["settings"]), Plan.from_json(record["plan"])
     ledger = ledger if ledger is not None else Ledger(record["ledger"])
+    if folder.is_saved:  # killed after the release was written: only the cleaning up is left
+        ledger.settle(record["run"])
+        folder.forget_keys()
+        return Release.load(folder.folder)
+    settings, plan = Settings(**record["settings"]), Plan.from_json(record["plan"])
     if enter_in_ledger(data, ledger) != record["data_digest"]:
         raise InputError(
             "the data changed since the run began", got=data.name, fix="start a new run"
@@ -199,14 +203,20 @@ def _finish(
     with _locked(folder):
         _train(trainer, settings, folder, watch)
         assert settings.model is not None
-        config = asdict(settings) | {"noise_seed": None}
-        release = hand_over(trainer, data, model_name=settings.model, config=config)
+        release = state(
+            trainer,
+            data,
+            method="dpsgd",
+            model_name=settings.model,
+            config=asdict(settings) | {"noise_seed": None},
+        )
         if folder is not None:
-            release.save(folder.folder)
             write_json(folder.figures, private_figures(release, data), private=True)
-            # The keys have done their work; what does not exist cannot leak.
-            folder.checkpoint.unlink()
-            folder.journal.unlink(missing_ok=True)
+            release.save(folder.folder)
+        # Only now: killed before this line, the run can still be resumed.
+        trainer.account.settle()
+        if folder is not None:
+            folder.forget_keys()
     return release
 
 

@@ -42,9 +42,9 @@ class RunFolder:
     def open(cls, folder: str | Path) -> tuple[Self, dict[str, Any]]:
         """An unfinished run and its settings."""
         run = cls(Path(folder))
-        if (run.folder / MANIFEST).exists():
+        if run.is_saved and not run.checkpoint.exists():
             raise InputError(
-                "the run is finished", got=folder, fix="see it: privet verify " + str(folder)
+                "the run is finished", got=folder, fix=f"see it: privet verify {folder}"
             )
         if not run.settings.exists():
             raise InputError(
@@ -52,9 +52,19 @@ class RunFolder:
             )
         return run, read_json(run.settings)
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the release is written: its manifest is the last file."""
+        return (self.folder / MANIFEST).exists()
+
+    def forget_keys(self) -> None:
+        """The keys have done their work; what does not exist cannot leak."""
+        self.journal.unlink(missing_ok=True)
+        self.checkpoint.unlink(missing_ok=True)
+
     def require_free(self) -> None:
         """Nothing already made is overwritten."""
-        if (self.folder / MANIFEST).exists():
+        if self.is_saved:
             raise InputError(
                 "a release is already there", got=self.folder, fix="choose another --out"
             )
