@@ -115,3 +115,9 @@ def test_a_nearly_empty_card_admits_what_it_lacks() -> None:
     text = words(printed({}))
     assert "privacy withheld: the card states no guarantee" in text
     assert "mechanism not stated" in text
+
+
+def test_a_delta_that_allows_publishing_a_record_is_cautioned(card: Make, figure: Make) -> None:
+    careful, careless = figure(delta=1e-5), figure(delta=1e-3)
+    assert "caution" not in words(printed(card(privacy=[careful])))
+    assert "delta is not below 1/1437" in words(printed(card(privacy=[careless])))

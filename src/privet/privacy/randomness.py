@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
@@ -72,17 +71,18 @@ class SecretStream:
 class Randomness:
     """The three streams of one run.
 
-    `secret` is False only where a test fixed the secret keys by a seed: anyone who knows the
-    seed can undo the noise, so such a run gets no epsilon.
+    `init_seed` is None where the first weights are the user's own. `secret` is False only where a
+    test fixed the secret keys by a seed: anyone who knows the seed can undo the noise, so such a
+    run gets no epsilon.
     """
 
-    init_seed: int
+    init_seed: int | None
     sampling: SecretStream
     noise: SecretStream
     secret: bool
 
     @classmethod
-    def fresh(cls, init_seed: int = 0) -> Self:
+    def fresh(cls, init_seed: int | None = None) -> Self:
         """Secret keys from the operating system: what every real run uses."""
         return cls(
             init_seed=init_seed,
@@ -92,7 +92,7 @@ class Randomness:
         )
 
     @classmethod
-    def seeded(cls, seed: int, init_seed: int = 0) -> Self:
+    def seeded(cls, seed: int, init_seed: int | None = None) -> Self:
         """Repeatable keys for tests; a release made with them carries no epsilon."""
 
         def key(stream: str) -> bytes:
@@ -104,7 +104,3 @@ class Randomness:
             noise=SecretStream(key("noise")),
             secret=False,
         )
-
-    def initialisation(self) -> torch.Generator:
-        """The public generator for first weights."""
-        return torch.Generator().manual_seed(self.init_seed)

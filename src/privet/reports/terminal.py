@@ -47,10 +47,19 @@ def _rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
     yield "model", _plain(f"{trust.get('method')}{analysis} on {data.get('name')}")
     yield "accuracy", _plain(_accuracy(trust))
     yield from _privacy_rows(trust)
+    yield from _caution_row(trust)
     yield "mechanism", _plain(_mechanism(trust.get("mechanism") or {}))
     for name in ("robustness", "attacks", "audit"):
         count = len(trust.get(name) or ())
         yield name, _plain(f"{count} result(s), see the report" if count else "not measured")
+
+
+def _caution_row(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
+    size = (trust.get("data") or {}).get("nominal_size") or 0
+    deltas = [s.delta for s in card.statements(trust)]
+    if size and deltas and max(deltas) * size >= 1:
+        words = f"delta is not below 1/{size}: such a guarantee allows publishing a whole record"
+        yield "caution", [(words, "bold red")]
 
 
 def _privacy_rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
