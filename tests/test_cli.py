@@ -285,7 +285,7 @@ def test_help_teaches_and_is_quick(home):
     elapsed = time.monotonic() - started
     assert outcome.code == 0
     assert "privet demo" in outcome.out
-    assert elapsed < 5  # the figure is in benchmarks; here only that nothing heavy is imported
+    assert elapsed < 5  # benchmarks/startup.py has the figure; here: nothing heavy
     loaded = subprocess.run(
         [sys.executable, "-c",
          "import sys, privet.cli; print([m for m in ('torch', 'dp_accounting', 'sklearn', 'scipy')"

@@ -27,7 +27,9 @@ from privet.privacy.clipping import Clipper, trainable
 from privet.privacy.noise import fingerprint
 from privet.privacy.randomness import Randomness
 
-PHYSICAL_BATCH: Final = 512  # examples clipped at once; bounds memory, not privacy
+# Examples clipped at once: bounds memory (at worst one gradient each), not privacy.
+MOST_AT_ONCE: Final = 512
+MOST_GRADIENT_ENTRIES: Final = 2**25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,8 @@ class PrivateTrainer:
         self._examples = examples
         self._clipper = clipper
         self._drawn: Batch | None = None
+        parameters = sum(p.numel() for p in trainable(model).values())
+        self._at_once = max(1, min(MOST_AT_ONCE, MOST_GRADIENT_ENTRIES // parameters))
 
     def batches(self) -> Iterator[Batch]:
         """The batches of the remaining steps; take each with `step` before the next."""
@@ -111,7 +115,7 @@ class PrivateTrainer:
             # Dropout draws from an address of the secret stream too: a redone step repeats it.
             seed = self.randomness.sampling.uniform(1, purpose="forward", step=batch.step)[0]
             torch.manual_seed(int(seed * 2**53))
-            for chunk in torch.split(batch.indices, PHYSICAL_BATCH):
+            for chunk in torch.split(batch.indices, self._at_once):
                 total = total + self._clipper.clipped_sum(*self._examples[chunk])
         return total
 
