@@ -48,7 +48,7 @@ def _parse(record: Any) -> DpEvent:
             return dp.PoissonSampledDpEvent(rate, _parse(record["event"]))
         case "SelfComposed":
             count = record["count"]
-            if not isinstance(count, int) or count < 1:
+            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise ValueError(f"count {count!r} is not a positive whole number")
             return dp.SelfComposedDpEvent(_parse(record["event"]), count)
         case "Composed":

@@ -43,7 +43,8 @@ class SecretStream:
 
     def _words(self, n: int, purpose: str, step: int, context: bytes) -> NDArray[np.uint64]:
         """`n` uniform 64-bit words at the address (purpose, step, context)."""
-        address = b"%s|%d|" % (purpose.encode(), step) + context
+        name = purpose.encode()  # its length goes first: no two addresses read alike
+        address = b"%d|%s|%d|" % (len(name), name, step) + context
         subkey = hashlib.blake2b(address, key=self.key, digest_size=KEY_BYTES).digest()
         # A fresh subkey for every address, so the counter may start at zero each time.
         cipher = Cipher(algorithms.AES256(subkey), modes.CTR(bytes(16))).encryptor()
