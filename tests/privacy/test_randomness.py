@@ -54,6 +54,7 @@ class TestAddress:
         assert not np.array_equal(
             STREAM.uniform(8, purpose="p", step=1, context=b"2|"),
             STREAM.uniform(8, purpose="p", step=12, context=b"|"),
+            STREAM.uniform(8, purpose="p|1", step=2, context=b"|"),
         )
 
     def test_a_thousand_steps_share_no_word(self):
@@ -67,7 +68,7 @@ class TestAddress:
 
     def test_is_aes_256_in_counter_mode_under_a_keyed_hash(self):
         """Independent assembly from the module's description."""
-        subkey = hashlib.blake2b(b"gaussian|3|sum", key=KEY, digest_size=32).digest()
+        subkey = hashlib.blake2b(b"8|gaussian|3|sum", key=KEY, digest_size=32).digest()
         block = Cipher(algorithms.AES256(subkey), modes.ECB()).encryptor()
         blocks = b"".join(block.update(i.to_bytes(16, "big")) for i in range(4))
         words = [int.from_bytes(blocks[i : i + 8], "little") for i in range(0, 64, 8)]
