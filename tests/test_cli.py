@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 import safetensors.torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from command_line import environment, privet
+from command_line import Outcome, environment, privet, start
 
 TRAIN = ["train", "dpsgd", "--data", "digits"]
 
@@ -214,6 +215,26 @@ def test_a_second_run_does_not_overwrite_the_first(release, home):
     outcome = privet(*TRAIN, "--epsilon", "3", "--out", release, home=home)
     one_line(outcome, 2, "already there")
     assert (release / "weights.safetensors").read_bytes() == before
+
+
+def test_a_folder_with_something_in_it_is_not_taken(home, tmp_path):
+    (tmp_path / "patients.csv").write_text("precious")
+    one_line(privet(*TRAIN, "--epsilon", "3", "--out", tmp_path, home=home), 2, "not empty")
+    occupied = tmp_path / "patients.csv"
+    one_line(privet(*TRAIN, "--epsilon", "3", "--out", occupied, home=home), 2, "not a folder")
+    assert [p.name for p in tmp_path.iterdir()] == ["patients.csv"]
+
+
+def test_ctrl_c_says_how_to_go_on(home, tmp_path):
+    process = start([*TRAIN, "--epsilon", "3", "--epochs", "500", "--out", tmp_path / "x"], home)
+    journal, deadline = tmp_path / "x" / "internal" / "steps.log", time.monotonic() + 120
+    while not journal.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    outcome = Outcome(process)
+    assert outcome.code == 130
+    assert "privet resume" in outcome.err
+    assert "unfinished" in privet("verify", tmp_path / "x", home=home).err
 
 
 def test_a_run_over_the_cap_is_refused_with_exit_code_1(tmp_path):

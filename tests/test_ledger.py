@@ -101,6 +101,29 @@ def test_no_step_beyond_the_plan_or_after_the_end(ledger):
         ledger.recharge(run)
 
 
+@pytest.mark.parametrize("steps", [0, -1000])
+def test_a_reservation_gives_nothing_back(ledger, steps):
+    register(ledger, "d", "a")
+    with pytest.raises(InputError, match="number of steps"):
+        ledger.reserve("d", label="x", step_event=STEP, steps=steps)
+
+
+def test_a_release_says_of_its_data_only_what_the_key_can_read(ledger, tmp_path):
+    """Two releases on the same records must look as different as on different ones."""
+    one, other = ledger.commitment("s", "run1"), ledger.commitment("s", "run2")
+    assert one != other
+    stranger = Ledger(tmp_path / "stranger.db")
+    assert stranger.commitment("s", "run1") != one
+    stranger.close()
+
+
+def test_a_lost_key_is_not_replaced_silently(tmp_path):
+    Ledger(tmp_path / "ledger.db").close()
+    (tmp_path / "ledger.key").unlink()
+    with pytest.raises(InputError, match="key is missing"):
+        Ledger(tmp_path / "ledger.db")
+
+
 def test_redoing_a_step_needs_room_under_the_cap(ledger):
     register(ledger, "d", "a")
     ledger.cap("d", 4.0, 1e-5)
@@ -271,6 +294,7 @@ def test_a_folder_that_cannot_be_written_is_the_environments_fault(tmp_path):
 
 
 def test_a_corrupt_ledger_is_bad_input(tmp_path):
+    (tmp_path / "ledger.key").write_bytes(b"k" * 32)
     (tmp_path / "ledger.db").write_bytes(b"not a database, whatever it was before" * 100)
     with pytest.raises(InputError, match="corrupt ledger"):
         Ledger(tmp_path / "ledger.db")

@@ -61,6 +61,12 @@ def test_values_outside_the_bounds_are_clamped_as_in_training(saved, make_data):
     assert torch.equal(release.scores(far), release.scores(near))
 
 
+def test_missing_values_are_refused_not_classified(saved):
+    with pytest.raises(InputError, match="missing"):
+        Release.load(saved).predict([[0.1, float("nan"), 0.2, 0.3]])
+    assert Release.load(saved).predict([[0.1, 0.5, 0.2, 0.3]]).shape == (1,)
+
+
 def test_examples_of_another_shape_are_refused(saved):
     with pytest.raises(InputError, match="wrong shape"):
         Release.load(saved).predict(np.zeros((2, 5)))

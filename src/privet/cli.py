@@ -23,6 +23,7 @@ app = App(
     help="Train on sensitive data and release the result with proof.\n\nStart here: `privet demo`.",
     version_flags=["--version"],
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,
 )
 data_app = App(name="data", help="Data sets: what is here, and declaring your own.")
 ledger_app = App(name="ledger", help="What has been spent on which data set, and its caps.")
@@ -445,7 +446,7 @@ def declare(
 
 def _feature(text: str) -> tuple[str, tuple[float, float] | None]:
     name, _, pair = text.rpartition("=")
-    if not name:
+    if not name and ":" not in text:
         return text, None
     try:
         low, high = map(float, pair.split(":"))

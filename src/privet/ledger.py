@@ -17,6 +17,7 @@ the reservation still holds).
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -94,7 +95,7 @@ class Ledger:
         self.path = Path(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.digest_key = _load_or_make_key(self.path.with_suffix(".key"))
+            self.digest_key = _digest_key(self.path)
             self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
             # WAL with NORMAL: a killed process loses nothing; see `_durable` for power cuts.
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -131,7 +132,7 @@ class Ledger:
         Args:
             name: what people call it.
             unit: whose data one record is.
-            snapshot: digest of the whole set; a known one is not entered again.
+            snapshot: digest of the whole set, by which a release's data can be recognised.
             rows: keyed digests of its records.
             parents: registered data sets it was made from. If a record here is not one of
                 theirs (a re-encoding), it inherits all of theirs.
@@ -150,13 +151,10 @@ class Ledger:
             self._db.execute(
                 "INSERT OR IGNORE INTO datasets VALUES (?, ?, ?)", (name, unit, _now())
             )
-            new = self._db.execute(
-                "INSERT OR IGNORE INTO snapshots VALUES (?, ?)", (name, snapshot)
+            self._db.execute("INSERT OR IGNORE INTO snapshots VALUES (?, ?)", (name, snapshot))
+            self._db.executemany(
+                "INSERT OR IGNORE INTO rows VALUES (?, ?)", ((name, row) for row in rows)
             )
-            if new.rowcount:
-                self._db.executemany(
-                    "INSERT OR IGNORE INTO rows VALUES (?, ?)", ((name, row) for row in rows)
-                )
             self._inherit(name, parents)
 
     def cap(self, name: str, epsilon: float, delta: float) -> RenyiFilter:
@@ -185,6 +183,8 @@ class Ledger:
         A caller that must find its run again after a crash chooses `run_id` (by `new_run_id`) and
         notes it first.
         """
+        if steps < 1:
+            raise InputError("bad number of steps to reserve", got=steps, expected="at least 1")
         run_id = run_id or new_run_id()
         with self._transaction(durable=True):
             self._require(name)
@@ -244,6 +244,21 @@ class Ledger:
             spent_epsilon=cap.epsilon_spent(self._spent(name, cap)) if cap else None,
             runs=tuple(run for other in related for run in self._runs("WHERE dataset = ?", other)),
         )
+
+    def commitment(self, snapshot: str, run_id: str) -> str:
+        """What a release may say about its data: checkable with this ledger's key, else noise.
+
+        It differs from run to run. A digest that stayed the same for the same records would tell
+        whether a record was added between two releases, which is what epsilon denies.
+        """
+        digest = hashlib.blake2b(
+            f"{run_id}|{snapshot}".encode(), key=self.digest_key, digest_size=32
+        )
+        return f"blake2b-keyed:{digest.hexdigest()}"
+
+    def snapshots(self, name: str) -> list[str]:
+        """The digests of all versions of a data set that were registered."""
+        return [r[0] for r in self._all("SELECT digest FROM snapshots WHERE dataset = ?", name)]
 
     def names(self) -> list[str]:
         """All registered data sets."""
@@ -354,8 +369,16 @@ def default_ledger_path() -> Path:
     return Path(os.environ.get("PRIVET_HOME") or user_data_dir("privet")) / "ledger.db"
 
 
-def _load_or_make_key(path: Path) -> bytes:
+def _digest_key(ledger: Path) -> bytes:
+    path = ledger.with_suffix(".key")
     if not path.exists():
+        if ledger.exists():
+            raise InputError(
+                "the ledger's key is missing",
+                got=path,
+                expected="the file that was made with the ledger",
+                fix="restore it; without it no record in the ledger is recognised",
+            )
         fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:

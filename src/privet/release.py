@@ -20,7 +20,7 @@ import numpy as np
 import safetensors
 import safetensors.torch
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from privet.data.dataset import Bounds
@@ -54,8 +54,9 @@ class Release:
         """The strongest proved statement; None where epsilon is withheld."""
         return strongest_proved(self.guarantees)
 
-    def scores(self, x: NDArray[np.generic]) -> Tensor:
-        """Class scores for examples in the data's own units."""
+    def scores(self, x: ArrayLike) -> Tensor:
+        """Class scores for examples in the data's own units, unscaled; columns as in training."""
+        x = np.asarray(x)
         bounds = Bounds(
             low=tuple(self.config["bounds"]["low"]), high=tuple(self.config["bounds"]["high"])
         )
@@ -64,14 +65,21 @@ class Release:
             raise InputError(
                 "examples of the wrong shape", got=f"{x.shape[1:]}", expected=f"{expected} each"
             )
+        if x.dtype.kind not in "uif" or not np.isfinite(x).all():
+            raise InputError(
+                "examples with missing or non-numeric values",
+                got=x.dtype if x.dtype.kind not in "uif" else "NaN or infinity",
+                expected="finite numbers",
+                fix="fill missing values as for training",
+            )
         device = next(self.model.parameters()).device
         inputs = torch.from_numpy(bounds.clamp_and_scale(x)).to(device)
         self.model.eval()
         with torch.no_grad():
             return torch.cat([self.model(part) for part in torch.split(inputs, 1024)]).cpu()
 
-    def predict(self, x: NDArray[np.generic]) -> NDArray[np.int64]:
-        """The class index of each example."""
+    def predict(self, x: ArrayLike) -> NDArray[np.int64]:
+        """The class index of each example, into `config["classes"]`."""
         return np.asarray(self.scores(x).argmax(1).numpy(), dtype=np.int64)
 
     def save(self, folder: str | Path) -> Path:
@@ -115,10 +123,19 @@ class Release:
         return cls(model=built, config=config, trust=trust)
 
 
+def require_finished(folder: Path) -> None:
+    """Tell an unfinished run from a broken release."""
+    if (folder / INTERNAL / "run.json").exists() and not (folder / MANIFEST).exists():
+        raise InputError(
+            "the run is unfinished", got=folder, fix=f"finish it: privet resume {folder}"
+        )
+
+
 def export(folder: str | Path, destination: str | Path) -> Path:
     """Copy what may leave, and nothing of `internal/`, to a new folder."""
     folder, destination = Path(folder), Path(destination)
-    read_json(folder / MANIFEST)  # an unfinished release has none
+    require_finished(folder)
+    read_json(folder / MANIFEST)
     if destination.exists():
         raise InputError("destination exists", got=destination, fix="name a new folder")
     destination.mkdir(parents=True)

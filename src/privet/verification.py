@@ -6,8 +6,10 @@ failed, and what it cannot know.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,20 +21,27 @@ from privet.guarantee import Basis, Privacy
 from privet.ledger import Ledger, RunRecord
 from privet.privacy.accounting import DpEvent, sampled_gaussian, total_epsilon
 from privet.privacy.events import from_json
+from privet.privacy.sampling import PoissonSampler
 from privet.release import (
     CUSTOM,
+    INTERNAL,
     MANIFEST,
     RELEASED_FILES,
     SIGNATURE,
     Release,
     read_weights,
+    require_finished,
     sha256,
 )
+from privet.reports import render_report
 from privet.reports.card import statements
+from privet.reports.recomputing import curves_of
 from privet.signing import signature_problem
 
 # Two versions of the accountant may differ in the last digits of a rounded grid, not by more.
 TOLERANCE: Final = 1e-3
+CONFIGURED: Final = ("shape", "features", "classes", "bounds")
+REPORT: Final = "report.html"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,20 +73,26 @@ def verify(
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError("no such release", got=folder, expected="a folder made by privet")
+    require_finished(folder)
     trust = read_json(folder / "trust.json")
     _require_fields(trust)
-    findings = [
-        *_check_files(folder),
-        *_check_signature(folder, key),
-        *_check_weights(folder),
-        *_check_mechanism(trust),
-        *_check_epsilons(trust),
-        *_check_withheld(trust),
-        *_check_audits(trust),
-        *_check_leaks(trust),
-        *_check_ledger(trust, ledger),
-    ]
-    return Verification(findings=tuple(findings), unproven=_unproven(folder, trust, key, ledger))
+    try:
+        findings = (
+            *_check_files(folder),
+            *_check_signature(folder, key),
+            *_check_weights(folder),
+            *_check_config(folder, trust),
+            *_check_mechanism(trust),
+            *_check_epsilons(trust),
+            *_check_withheld(trust),
+            *_check_audits(trust),
+            *_check_leaks(trust),
+            *_check_report(folder, trust),
+            *_check_ledger(trust, ledger),
+        )
+        return Verification(findings=findings, unproven=_unproven(folder, trust, key, ledger))
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise InputError("malformed trust.json", got=repr(error), fix="restore the file") from None
 
 
 def _require_fields(trust: Mapping[str, Any]) -> None:
@@ -107,6 +122,10 @@ def _check_files(folder: Path) -> Iterator[Finding]:
             same = sha256(folder / name) == files.get(name)
             detail = "as in the manifest" if same else "the file was changed after release"
             yield Finding(check=f"digest of {name}", ok=same, detail=detail)
+    expected = {*RELEASED_FILES, MANIFEST, SIGNATURE, INTERNAL}
+    foreign = sorted(p.name for p in folder.iterdir() if p.name not in expected)
+    if foreign:
+        yield Finding(check="foreign files", ok=False, detail=f"not released: {', '.join(foreign)}")
 
 
 def _check_signature(folder: Path, key: str | Path | None) -> Iterator[Finding]:
@@ -137,36 +156,59 @@ def _check_weights(folder: Path) -> Iterator[Finding]:
         yield Finding(check="weights fit the model", ok=False, detail=str(error))
 
 
+def _check_config(folder: Path, trust: Mapping[str, Any]) -> Iterator[Finding]:
+    """The model is built, and its inputs scaled, from the facts that the card states."""
+    config, data = read_json(folder / "config.json"), trust["data"]
+    differing = [name for name in CONFIGURED if config[name] != data[name]]
+    yield Finding(
+        check="config matches the card",
+        ok=not differing,
+        detail=f"{', '.join(differing)} differ" if differing else ", ".join(CONFIGURED),
+    )
+
+
 def _check_mechanism(trust: Mapping[str, Any]) -> Iterator[Finding]:
-    """The training event must be the one that the stated mechanism makes."""
-    mechanism = trust["mechanism"]
-    recorded = _events(trust)
+    """The events must be those that the stated mechanism makes, and the mechanism make sense."""
+    mechanism, recorded = trust["mechanism"], _events(trust)
     expected: list[DpEvent] = [
         from_json({"type": "Laplace", "noise_multiplier": 1.0 / fact["epsilon"]})
-        for fact in trust["data"].get("learned", [])
+        for fact in trust["data"]["learned"]
     ]
-    try:
-        steps = mechanism["steps"] + mechanism["redone_steps"]
-        expected.append(
-            sampled_gaussian(mechanism["noise_multiplier"], mechanism["sampling_rate"], steps)
-        )
-        sampler = mechanism["sampler"]
-    except (KeyError, TypeError) as error:
-        raise InputError("malformed mechanism in trust.json", got=repr(error)) from None
+    steps = mechanism["steps"] + mechanism["redone_steps"]
+    expected.append(
+        sampled_gaussian(mechanism["noise_multiplier"], mechanism["sampling_rate"], steps)
+    )
     same = recorded == expected
     yield Finding(
         check="events match the mechanism",
         ok=same,
         detail="as stated" if same else f"mechanism implies {expected}, recorded are {recorded}",
     )
-    named = all(g.sampler == sampler for g in _proved(trust))
+    senseless = list(_senseless(trust))
     yield Finding(
-        check="sampler",
-        ok=named and sampler == "poisson",
-        detail=f"{sampler}, as accounted"
-        if named
-        else "guarantee and mechanism name different samplers",
+        check="mechanism makes sense",
+        ok=not senseless,
+        detail="; ".join(senseless) or "steps, rate, normaliser, unit and sampler agree",
     )
+
+
+def _senseless(trust: Mapping[str, Any]) -> Iterator[str]:
+    mechanism, data, config = trust["mechanism"], trust["data"], trust["provenance"]["config"]
+    if not 0 <= mechanism["steps_run"] <= mechanism["steps"]:
+        yield f"{mechanism['steps_run']} steps were run of {mechanism['steps']} planned"
+    if mechanism["redone_steps"] < 0:
+        yield f"{mechanism['redone_steps']} redone steps"
+    if mechanism["sampler"] != PoissonSampler.name:
+        yield f"sampler {mechanism['sampler']} is not the one that the events account"
+    if not (mechanism["normaliser"] > 0 and mechanism["clip_norm"] > 0):
+        yield "normaliser and clip norm must be positive"
+    if not math.isclose(mechanism["sampling_rate"] * data["nominal_size"], mechanism["normaliser"]):
+        yield "normaliser is not the expected batch at the nominal size"
+    if config.get("batch") not in (None, mechanism["normaliser"]):
+        yield f"batch {config['batch']} was asked for, the normaliser is {mechanism['normaliser']}"
+    for guarantee in _proved(trust):
+        if (guarantee.sampler, guarantee.unit) != (mechanism["sampler"], data["unit"]):
+            yield f"a guarantee speaks of {guarantee.sampler} sampling, unit {guarantee.unit}"
 
 
 def _check_epsilons(trust: Mapping[str, Any]) -> Iterator[Finding]:
@@ -182,14 +224,14 @@ def _check_epsilons(trust: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _check_withheld(trust: Mapping[str, Any]) -> Iterator[Finding]:
-    proved = list(_proved(trust))
+    stated = [g for g in map(Privacy.from_json, trust["privacy"]) if g.basis is not Basis.AUDITED]
     if trust["withheld"]:
         yield Finding(
             check="epsilon withheld",
-            ok=not proved,
-            detail="; ".join(trust["withheld"]) + (" - yet one is stated" if proved else ""),
+            ok=not stated,
+            detail="; ".join(trust["withheld"]) + (" - yet one is stated" if stated else ""),
         )
-    elif not proved:
+    elif not any(g.basis is Basis.PROVED for g in stated):
         yield Finding(
             check="guarantee", ok=False, detail="nothing is proved and no reason is given"
         )
@@ -217,16 +259,47 @@ def _check_leaks(trust: Mapping[str, Any]) -> Iterator[Finding]:
     )
 
 
+def _check_report(folder: Path, trust: Mapping[str, Any]) -> Iterator[Finding]:
+    """The report must say what the card says; drawings aside, which other versions draw alike."""
+    if trust["provenance"].get("privet") != version("privet") or not (folder / REPORT).exists():
+        return
+    try:
+        expected = _without_drawings(render_report(trust, curves_of(trust)))
+    except (LookupError, TypeError, ValueError, InputError):  # a card that no report follows from
+        expected = ""
+    same = _without_drawings((folder / REPORT).read_text(errors="replace")) == expected
+    yield Finding(
+        check="report matches the card",
+        ok=same,
+        detail="every word" if same else "report.html does not say what trust.json says",
+    )
+
+
+def _without_drawings(html: str) -> str:
+    return re.sub(r"<svg\b.*?</svg>", "", html, flags=re.DOTALL)
+
+
 def _check_ledger(trust: Mapping[str, Any], ledger: Ledger | None) -> Iterator[Finding]:
     run = _run_in(ledger, trust)
-    if run is None:
+    if run is None or ledger is None:
         return
-    mechanism = trust["mechanism"]
-    same = run.charged == mechanism["steps_run"] and run.redone == mechanism["redone_steps"]
+    mechanism, provenance = trust["mechanism"], trust["provenance"]
+    step = sampled_gaussian(mechanism["noise_multiplier"], mechanism["sampling_rate"], 1).event
+    recorded = {
+        "data set": (run.dataset, trust["data"]["name"]),
+        "planned steps": (run.planned, mechanism["steps"]),
+        "charged steps": (run.charged, mechanism["steps_run"]),
+        "redone steps": (run.redone, mechanism["redone_steps"]),
+        "step": (run.step_event, run.step_event if trust["withheld"] else step),
+    }
+    differing = [f"{k}: {a} in the ledger, {b} here" for k, (a, b) in recorded.items() if a != b]
+    known = [ledger.commitment(s, run.id) for s in ledger.snapshots(run.dataset)]
+    if provenance.get("data_digest") not in known:
+        differing.append("the data digest is of no version of the data in the ledger")
     yield Finding(
         check="ledger",
-        ok=same,
-        detail=f"{run.charged} steps charged, {run.redone} redone in the ledger here",
+        ok=not differing,
+        detail="; ".join(differing) or f"{run.charged} steps charged, {run.redone} redone",
     )
 
 
@@ -256,6 +329,10 @@ def _unproven(
         (
             lambda: _run_in(ledger, trust) is None,
             "that a ledger was charged: no ledger here knows this run",
+        ),
+        (
+            lambda: trust["provenance"].get("privet") != version("privet"),
+            "that report.html says what trust.json says: it was written by another version",
         ),
         (lambda: not trust.get("audit"), "that attacks fail: this release was not audited"),
     ]

@@ -45,6 +45,21 @@ def test_declared_facts_cost_nothing_and_are_what_training_sees(table, ledger, t
     assert (data.nominal_size, data.bounds.high, data.learned) == (1200, (110.0, 1.0), ())
 
 
+def test_a_release_names_the_columns_in_order(table, ledger, tmp_path):
+    declare(table, tmp_path / "clinic.toml", ledger=ledger, **options())
+    data = load(tmp_path / "clinic.toml")
+    release = train("dpsgd", data, epsilon=3.0, epochs=1, model="linear", ledger=ledger)
+    assert release.config["features"] == release.trust["data"]["features"] == ["age", "sex"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "word"), [("label", "--label"), ("test_fraction", "--test-fraction")]
+)
+def test_a_forgotten_option_is_named(table, ledger, tmp_path, missing, word):
+    with pytest.raises(InputError, match=word):
+        declare(table, tmp_path / "clinic.toml", ledger=ledger, **options(**{missing: None}))
+
+
 def test_a_missing_fact_is_refused_without_a_budget(table, ledger, tmp_path):
     with pytest.raises(InputError, match="nominal size and bounds of age"):
         declare(
@@ -87,6 +102,19 @@ def test_nothing_is_written_when_the_cap_has_no_room(table, ledger, tmp_path):
             **options(nominal_size=None, learn_epsilon=5.0),
         )  # fmt: skip
     assert not (tmp_path / "second.toml").exists()
+
+
+def test_even_a_failure_to_learn_is_charged(tmp_path, ledger):
+    """Whether the data suffice is an answer about them."""
+    file = tmp_path / "few.csv"
+    rows = [f"{i},0,{'yes' if i % 2 else 'no'}" for i in range(20)]
+    file.write_text("\n".join(["age,sex,ill", *rows]) + "\n")
+    with pytest.raises(InputError, match="too little data"):
+        declare(
+            file, tmp_path / "few.toml", ledger=ledger,
+            **options(features={"age": None, "sex": (0.0, 1.0)}, learn_epsilon=0.1),
+        )  # fmt: skip
+    assert [run.label for run in ledger.account("clinic").runs] == ["learn bounds of age"]
 
 
 def test_bounds_of_arrays_are_learned_from_each_records_ends(ledger, tmp_path):

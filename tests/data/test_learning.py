@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from privet.data import learning
 from privet.data.learning import EDGES, FAILURE, learn_bounds, learn_size
 from privet.errors import InputError
+from privet.privacy.noise import LaplaceNoise
 from privet.privacy.randomness import SecretStream
 
 
@@ -51,6 +53,19 @@ def test_a_single_extreme_record_does_not_show():
     results = {tuple(learn_bounds(extreme, 1.0, stream(seed))) for seed in range(200)}
     assert results == {((1.0, 4.0),)}
     assert math.exp(1.0) * FAILURE * 200 < 1e-3
+
+
+def test_all_columns_share_one_sensitivity(monkeypatch):
+    """A record is in one bucket of each of the columns: L1 sensitivity is their number."""
+    asked = []
+
+    def spy(**options):
+        asked.append(options)
+        return LaplaceNoise(**options)
+
+    monkeypatch.setattr(learning, "LaplaceNoise", spy)
+    learn_bounds(np.ones((4000, 7)), 2.0, stream(0))
+    assert asked == [{"scale": 0.5, "sensitivity": 7.0}]
 
 
 def test_the_noise_grows_with_the_number_of_columns():

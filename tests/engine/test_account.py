@@ -117,7 +117,7 @@ def test_a_cap_without_room_refuses_the_second_release(ledger, make_plan, journa
     plan = make_plan()
     step = plan.event(1).event
     fits = ledger.cap("toy", 50.0, 1e-5)
-    for epsilon in (e / 10 for e in range(1, 500)):  # the least cap that holds the plan
+    for epsilon in (e / 500 for e in range(1, 25_000)):  # the least cap that holds the plan
         try:
             fits = type(fits).for_cap(epsilon, 1e-5)
         except InputError:

@@ -170,5 +170,11 @@ def test_the_digest_of_the_data_is_keyed(finished, tmp_path):
 
     trainer, data = finished()
     digest = hand_over(trainer, data).trust["provenance"]["data_digest"]
-    assert digest == set_digest(data, trainer.account.ledger.digest_key)
-    assert digest != set_digest(data, b"\0" * 32)
+    ledger, run = trainer.account.ledger, trainer.account.run_id
+    assert digest == ledger.commitment(set_digest(data, ledger.digest_key), run)
+    assert digest != set_digest(data, ledger.digest_key)
+
+
+def test_two_releases_on_the_same_records_carry_different_digests(finished):
+    digests = [hand_over(*finished()).trust["provenance"]["data_digest"] for _ in range(2)]
+    assert digests[0] != digests[1]

@@ -19,7 +19,8 @@ from privet.privacy.randomness import Randomness
 
 def words(key, n, purpose, step, context=b""):
     """AES-256-CTR under a key derived from the address, written anew."""
-    subkey = hashlib.blake2b(f"{purpose}|{step}|".encode() + context, key=key, digest_size=32)
+    address = f"{len(purpose)}|{purpose}|{step}|".encode() + context
+    subkey = hashlib.blake2b(address, key=key, digest_size=32)
     stream = Cipher(algorithms.AES256(subkey.digest()), modes.CTR(bytes(16))).encryptor()
     return np.frombuffer(stream.update(bytes(8 * n)), dtype="<u8") >> np.uint64(11)
 
@@ -326,6 +327,25 @@ def test_other_keys_give_other_batches_and_noise(make_trainer, tools):
     total = torch.zeros(100)
     noise = [t.plan.noise.add_to(total, step=0, stream=t.randomness.noise) for t in (one, other)]
     assert (noise[0] - noise[1]).norm() > 0.01
+
+
+def test_a_stale_gradient_moves_nothing(make_trainer, tools):
+    trainer = make_trainer()
+    frozen = next(trainer.model.parameters())
+    before = frozen.detach().clone()
+    frozen.requires_grad_(False)
+    frozen.grad = torch.ones_like(frozen)
+    moving = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
+    trainer._set_gradients(torch.zeros(moving))
+    trainer.optimizer.step()
+    assert torch.equal(frozen, before)
+
+
+def test_a_buffer_that_changed_in_training_is_not_released(make_trainer):
+    trainer = make_trainer()
+    trainer.model.register_buffer("memory", torch.zeros(3))
+    with pytest.raises(InputError, match="buffer 'memory' changed"):
+        trainer.require_unchanged_buffers()
 
 
 def test_a_clipper_for_another_model_is_refused(make_trainer):

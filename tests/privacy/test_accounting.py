@@ -562,3 +562,12 @@ class TestCalibrate:
     def test_out_of_reach(self):
         with pytest.raises(InputError, match="out of reach"):
             calibrate(1e-6, 1e-12, rate=1.0, steps=10_000)
+
+
+def test_an_adjacency_by_its_name_is_that_adjacency():
+    event = sampled_gaussian(2.0, 0.1, 10)
+    by_name = epsilon_of(event, 1e-5, "replace-one")
+    assert by_name == epsilon_of(event, 1e-5, Adjacency.REPLACE_ONE)
+    assert by_name > epsilon_of(event, 1e-5, "add-remove")
+    with pytest.raises(ValueError, match="nearby"):
+        epsilon_of(event, 1e-5, "nearby")

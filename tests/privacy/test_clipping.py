@@ -699,3 +699,9 @@ def test_a_wrong_rule_sends_the_model_to_the_reference(monkeypatch):
         monkeypatch.setitem(rules.RULES, nn.Linear, wrong)
         chosen = make_clipper(two_layers(), cross_entropy, 0.5, probe=probe)
         assert isinstance(chosen, ReferenceClipper)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_precision_too_coarse_for_the_margin_is_refused(dtype):
+    with pytest.raises(InputError, match="too coarse"):
+        ReferenceClipper(nn.Linear(4, 2).to(dtype), cross_entropy, 1.0)

@@ -174,3 +174,24 @@ def test_a_repaired_batchnorm_model_is_accepted():
     with pytest.raises(InputError):
         require_separate_examples(model, IMAGES)
     require_separate_examples(without_batchnorm(model), IMAGES)
+
+
+class LimitedExpert(nn.Module):
+    """An expert with room for eight examples: the ninth goes without it."""
+
+    def __init__(self):
+        super().__init__()
+        self.expert = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        chosen = x[:, 0] > 0.2
+        rank = torch.cumsum(chosen, 0)
+        served = (chosen & (rank <= 8)).unsqueeze(1)
+        return self.head(torch.where(served, self.expert(x), x))
+
+
+def test_mixing_that_begins_only_in_a_crowd_is_refused():
+    torch.manual_seed(0)
+    with pytest.raises(InputError, match="mixes the examples"):
+        require_separate_examples(LimitedExpert(), torch.rand(4, 4))

@@ -13,7 +13,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from command_line import privet, start
 from privet.engine.account import RunAccount
-from privet.errors import InputError
+from privet.engine.checkpoint import load_checkpoint
+from privet.errors import CheckFailed, InputError
 from privet.ledger import Ledger
 from privet.release import Release
 from privet.training import dpsgd, train
@@ -123,6 +124,64 @@ def test_a_run_killed_while_it_is_handed_over_can_be_resumed(
     with pytest.raises(InputError, match="finished"):
         dpsgd.resume(tmp_path / "run", data, ledger=book)
     book.close()
+
+
+@pytest.fixture
+def interrupted(tmp_path, make_data):
+    """A run that stopped after 12 of its steps, with a checkpoint at 5."""
+    data, book = make_data(), Ledger(tmp_path / "ledger.db")
+
+    def stop(trainer):
+        if trainer.next_step == 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            "dpsgd", data, epsilon=3.0, epochs=4, model="linear", checkpoint_every=10, ledger=book,
+            out=tmp_path / "run", watch=stop,
+        )  # fmt: skip
+    yield tmp_path / "run", data, book
+    book.close()
+
+
+def test_a_repeated_step_that_comes_out_different_is_drawn_anew(interrupted):
+    """Other hardware, say: the old sample with other noise would leak more than is charged."""
+    folder, data, book = interrupted
+    journal = folder / "internal" / "steps.log"
+    lines = journal.read_text().splitlines()
+    assert [line.split()[0] for line in lines] == [str(step) for step in range(12)]
+    journal.write_text("\n".join([*lines[:10], "10 " + "0" * 32, lines[11]]) + "\n")
+    old = load_checkpoint(folder / "internal" / "checkpoint.pt", torch.device("cpu"))
+    keys = []
+    release = dpsgd.resume(
+        folder, data, ledger=book, watch=lambda t: keys.append(t.randomness.sampling.key)
+    )
+    assert old.randomness.sampling.key not in keys
+    assert release.trust["mechanism"]["redone_steps"] == 2
+    assert verify(folder, ledger=book).ok
+
+
+def test_a_plan_that_was_not_reserved_is_refused(interrupted):
+    folder, data, book = interrupted
+    record = json.loads((folder / "internal" / "run.json").read_text())
+    record["plan"]["noise_multiplier"] /= 4
+    (folder / "internal" / "run.json").write_text(json.dumps(record))
+    with pytest.raises(CheckFailed, match="not the one that was reserved"):
+        dpsgd.resume(folder, data, ledger=book)
+
+
+def test_one_process_at_a_time(interrupted):
+    folder, data, book = interrupted
+    with RunFolder(folder).locked(), pytest.raises(InputError, match="another process"):
+        dpsgd.resume(folder, data, ledger=book)
+
+
+def test_a_checkpoint_cut_off_while_writing_is_forgotten_too(interrupted):
+    folder, data, book = interrupted
+    leftover = folder / "internal" / ".checkpoint.pt.0badc0de"
+    leftover.write_bytes(b"keys")
+    dpsgd.resume(folder, data, ledger=book)
+    assert not leftover.exists()
 
 
 def test_a_finished_run_and_a_folder_without_one_cannot_be_resumed(tmp_path):

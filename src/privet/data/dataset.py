@@ -87,6 +87,7 @@ class Dataset:
     unit: str = "example"
     test_is_public: bool = False
     learned: tuple[LearnedFact, ...] = ()
+    features: tuple[str, ...] = ()  # names of the columns, in order; empty for arrays
     parents: tuple[str, ...] = ()  # data sets in the ledger that this one was made from
 
     def __post_init__(self) -> None:

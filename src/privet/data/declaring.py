@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from privet.data.dataset import LearnedFact, Split
-from privet.data.description import Description, load_described, read_parts, write_description
+from privet.data.description import Description, load_described, write_description
 from privet.data.identity import enter_in_ledger
 from privet.data.learning import charge, learn_bounds, learn_size
 from privet.errors import InputError
@@ -17,6 +17,7 @@ from privet.ledger import Ledger
 from privet.privacy.randomness import Randomness, SecretStream
 
 Pair = tuple[float, float]
+SIZE: Final = "nominal size"
 UNKNOWN: Final = (0.0, 1.0)  # stands for bounds until they are learned; never written
 
 
@@ -40,6 +41,10 @@ def declare(
     if out.exists():  # before anything is charged
         raise InputError("the description file exists", got=out, fix="choose another name")
     is_table = bool(features)
+    if is_table and facts.get("label") is None:
+        raise InputError("no label column given", fix="add --label NAME")
+    if test is None and facts.get("test_fraction") is None:
+        raise InputError("no test records given", fix="add --test FILE or --test-fraction 0.2")
     unknown_columns = [name for name, pair in features.items() if pair is None]
     missing_bounds = bool(unknown_columns) if is_table else bounds is None
     draft = Description(
@@ -51,32 +56,31 @@ def declare(
         nominal_size=nominal_size or 1,
     )
     unknown = [
-        *(["nominal size"] if nominal_size is None else []),
+        *([SIZE] if nominal_size is None else []),
         *([f"bounds of {', '.join(unknown_columns) or 'the values'}"] if missing_bounds else []),
     ]
+    data = load_described(draft, out)
     if unknown:
         share = _share(unknown, learn_epsilon)
-        draft = _learned(draft, out.parent, unknown, unknown_columns, share)
-    data = load_described(draft, out)
-    if draft.learned:
-        enter_in_ledger(data, ledger)
-        charge(ledger, data.name, draft.learned)
+        to_learn = [LearnedFact(name=name, epsilon=share) for name in unknown]
+        # Charged before it is computed: even "too little data" is an answer.
+        enter_in_ledger(data, ledger, bounds_known=not missing_bounds)
+        charge(ledger, data.name, to_learn)
+        draft = _learned(draft, data.train, to_learn, unknown_columns)
     write_description(draft, out)
     return draft
 
 
 def _learned(
-    draft: Description, folder: Path, unknown: list[str], columns: list[str], epsilon: float
+    draft: Description, records: Split, facts: list[LearnedFact], columns: list[str]
 ) -> Description:
-    records, _ = read_parts(draft, folder)
-    # Two facts, two secret streams.
-    random = Randomness.fresh()
-    facts = tuple(LearnedFact(name=name, epsilon=epsilon) for name in unknown)
-    changes: dict[str, Any] = {"learned": facts}
-    if "nominal size" in unknown:
-        changes["nominal_size"] = learn_size(len(records), epsilon, random.sampling)
-    if any(name.startswith("bounds") for name in unknown):
-        changes |= _learned_bounds(draft, records, columns, epsilon, random.noise)
+    random = Randomness.fresh()  # two facts, two secret streams
+    changes: dict[str, Any] = {"learned": tuple(facts)}
+    for fact in facts:
+        if fact.name == SIZE:
+            changes["nominal_size"] = learn_size(len(records), fact.epsilon, random.sampling)
+        else:
+            changes |= _learned_bounds(draft, records, columns, fact.epsilon, random.noise)
     return replace(draft, **changes)
 
 

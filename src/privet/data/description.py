@@ -128,6 +128,7 @@ def load_described(description: Description, path: Path) -> Dataset:
         unit=description.unit,
         test_is_public=description.test_is_public,
         learned=description.learned,
+        features=tuple(description.features),
         parents=description.parents,
     )
 

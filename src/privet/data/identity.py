@@ -11,6 +11,7 @@ import hashlib
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privet.data.dataset import Dataset
 from privet.ledger import Ledger
@@ -18,12 +19,13 @@ from privet.ledger import Ledger
 ROW_BYTES: Final = 16
 
 
-def row_digests(data: Dataset, key: bytes) -> list[bytes]:
-    """Two keyed digests for each training record: first all raw ones, then all scaled ones."""
+def row_digests(data: Dataset, key: bytes, *, scaled: bool = True) -> list[bytes]:
+    """Keyed digests of the training records: the raw ones, and (if `scaled`) the scaled ones."""
     flat = data.train.x.reshape(len(data.train), -1)
-    raw = flat.astype("<f8")
-    scaled = np.rint(data.bounds.clamp_and_scale(flat) * 65535).astype("<u2")
-    return [_digest(row.tobytes(), key) for table in (raw, scaled) for row in table]
+    tables: list[NDArray[np.generic]] = [flat.astype("<f8")]
+    if scaled:
+        tables.append(np.rint(data.bounds.clamp_and_scale(flat) * 65535).astype("<u2"))
+    return [_digest(row.tobytes(), key) for table in tables for row in table]
 
 
 def set_digest(data: Dataset, key: bytes) -> str:
@@ -37,15 +39,18 @@ def set_digest(data: Dataset, key: bytes) -> str:
     return f"blake2b-keyed:{digest.hexdigest()}"
 
 
-def enter_in_ledger(data: Dataset, ledger: Ledger) -> str:
-    """Register the records of `data`; returns their keyed digest."""
+def enter_in_ledger(data: Dataset, ledger: Ledger, *, bounds_known: bool = True) -> str:
+    """Register the records of `data`; returns their keyed digest.
+
+    Before bounds are learned only raw digests can be entered; the rest follows with the first run.
+    """
     key = ledger.digest_key
     snapshot = set_digest(data, key)
     ledger.register(
         data.name,
         unit=data.unit,
         snapshot=snapshot,
-        rows=row_digests(data, key),
+        rows=row_digests(data, key, scaled=bounds_known),
         parents=data.parents,
     )
     return snapshot

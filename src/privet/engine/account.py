@@ -13,8 +13,9 @@ from typing import Self
 import dp_accounting as dp
 
 from privet.engine.plan import Plan
-from privet.errors import InputError
+from privet.errors import CheckFailed, InputError
 from privet.ledger import Ledger
+from privet.privacy.accounting import DpEvent
 
 
 class RunAccount:
@@ -43,15 +44,36 @@ class RunAccount:
         `private` is False for a run whose noise is known (a test seed): it is entered as what it
         is, an access without any privacy.
         """
-        step_event = plan.event(1).event if private else dp.NonPrivateDpEvent()
         reserved = ledger.reserve(
-            dataset, label=label, step_event=step_event, steps=plan.steps, run_id=run_id
+            dataset,
+            label=label,
+            step_event=_step_event(plan, private),
+            steps=plan.steps,
+            run_id=run_id,
         )
         return cls(ledger, reserved, journal)
+
+    @staticmethod
+    def require_reserved(
+        ledger: Ledger, run_id: str, dataset: str, plan: Plan, *, private: bool
+    ) -> None:
+        """Refuse to go on with a plan that is not the one the ledger reserved."""
+        run = ledger.run(run_id)
+        planned = (dataset, _step_event(plan, private), plan.steps)
+        if (run.dataset, run.step_event, run.planned) != planned:
+            raise CheckFailed(
+                f"the plan of run {run_id} is not the one that was reserved",
+                got=planned,
+                expected=f"{(run.dataset, run.step_event, run.planned)}",
+            )
 
     def charge(self, step: int) -> None:
         """Before the step's output exists."""
         self.ledger.charge(self.run_id, step)
+
+    def differs(self, step: int, fingerprint: str) -> bool:
+        """Whether the step was done before and gave another output."""
+        return self._seen.get(step, fingerprint) != fingerprint
 
     def confirm(self, step: int, fingerprint: str) -> None:
         """Before the step's output is used: note it, or charge again if it came out different."""
@@ -76,6 +98,10 @@ class RunAccount:
     def settle(self) -> None:
         """Close the run in the ledger."""
         self.ledger.settle(self.run_id)
+
+
+def _step_event(plan: Plan, private: bool) -> DpEvent:
+    return plan.event(1).event if private else dp.NonPrivateDpEvent()
 
 
 def _read_journal(path: Path | None) -> tuple[dict[int, str], int | None]:

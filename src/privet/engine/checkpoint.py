@@ -80,3 +80,4 @@ def restore(trainer: PrivateTrainer, checkpoint: Checkpoint) -> None:
     trainer.model.load_state_dict(checkpoint.model)
     trainer.optimizer.load_state_dict(checkpoint.optimizer)
     trainer.next_step = checkpoint.step
+    trainer.repeating = checkpoint.randomness is not None

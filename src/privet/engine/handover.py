@@ -15,6 +15,7 @@ from privet.data.dataset import Dataset
 from privet.data.identity import set_digest
 from privet.engine.plan import ASSUMPTIONS
 from privet.engine.trainer import PrivateTrainer
+from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis, Privacy
 from privet.privacy.accounting import DpEvent, total_epsilon
 from privet.privacy.events import to_json
@@ -50,6 +51,8 @@ def state(
     config: Mapping[str, Any] | None,
 ) -> Release:
     """The release, while the run stays open: a run with a folder is closed once it is saved."""
+    trainer.require_unchanged_buffers()
+    _require_same_data(trainer, data)
     events = _events(trainer, data)
     withheld = [] if trainer.randomness.secret else [KNOWN_NOISE]
     trust: dict[str, Any] = {
@@ -71,6 +74,14 @@ def state(
     if data.test_is_public:
         trust["utility"] = accuracy_figures(release, data)
     return release
+
+
+def _require_same_data(trainer: PrivateTrainer, data: Dataset) -> None:
+    trained_on = trainer.account.ledger.run(trainer.account.run_id).dataset
+    if trained_on != data.name:
+        raise InputError(
+            "the trainer was given other data", got=f"'{data.name}'", expected=f"'{trained_on}'"
+        )
 
 
 def accuracy_figures(release: Release, data: Dataset) -> dict[str, Any]:
@@ -138,6 +149,7 @@ def _data_facts(data: Dataset) -> dict[str, Any]:
         "classes": list(data.classes),
         "bounds": {"low": list(data.bounds.low), "high": list(data.bounds.high)},
         "shape": list(data.shape),
+        "features": list(data.features),
         "licence": data.licence,
         "test_is_public": data.test_is_public,
         "learned": [{"name": f.name, "epsilon": f.epsilon} for f in data.learned],
@@ -147,14 +159,15 @@ def _data_facts(data: Dataset) -> dict[str, Any]:
 def _provenance(
     trainer: PrivateTrainer, data: Dataset, config: Mapping[str, Any]
 ) -> dict[str, Any]:
+    ledger, run_id = trainer.account.ledger, trainer.account.run_id
     return {
         **{name: version(name) for name in ("privet", "torch", "dp-accounting")},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "init_seed": trainer.randomness.init_seed,
-        "data_digest": set_digest(data, trainer.account.ledger.digest_key),
-        "run": trainer.account.run_id,
+        "data_digest": ledger.commitment(set_digest(data, ledger.digest_key), run_id),
+        "run": run_id,
         "model": _model_summary(trainer.model),
         "config": dict(config),
     }
@@ -172,6 +185,7 @@ def _config(data: Dataset, model_name: str) -> dict[str, Any]:
         "format": "privet-config/1",
         "model": model_name,
         "shape": list(data.shape),
+        "features": list(data.features),
         "classes": list(data.classes),
         "bounds": {"low": list(data.bounds.low), "high": list(data.bounds.high)},
     }

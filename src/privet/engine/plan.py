@@ -19,6 +19,7 @@ from privet.privacy.sampling import PoissonSampler
 ASSUMPTIONS: Final = (
     "the sampling and noise keys stay secret",
     "AES-256 and keyed BLAKE2b are pseudo-random",
+    "the model treats every example apart (probed on made-up batches)",
     "sums and noise in floating point behave as the real numbers they round",
     "the settings (model, learning rate, clip norm, steps) were not chosen on these records",
     "what the weights do is released, not the time or memory that training took",

@@ -76,6 +76,8 @@ class PrivateTrainer:
         self._examples = examples
         self._clipper = clipper
         self._drawn: Batch | None = None
+        self.repeating = False  # whether lost steps are being done again under their old keys
+        self._buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         parameters = sum(p.numel() for p in trainable(model).values())
         self._at_once = max(1, min(MOST_AT_ONCE, MOST_GRADIENT_ENTRIES // parameters))
 
@@ -83,10 +85,7 @@ class PrivateTrainer:
         """The batches of the remaining steps; take each with `step` before the next."""
         while self.next_step < self.plan.steps:
             step = self.next_step
-            drawn = self.plan.sampler.draw(
-                len(self._examples), step=step, stream=self.randomness.sampling
-            )
-            self._drawn = Batch(step=step, indices=torch.from_numpy(drawn))
+            self._drawn = self._draw(step)
             yield self._drawn
             if self.next_step == step:
                 raise InputError(
@@ -102,12 +101,37 @@ class PrivateTrainer:
                 expected=f"the one that batches() drew for step {self.next_step}",
             )
         self.account.charge(batch.step)
-        total = self._clipped_sum(batch)
-        noisy = self.plan.noise.add_to(total, step=batch.step, stream=self.randomness.noise)
-        self.account.confirm(batch.step, fingerprint(noisy.cpu().numpy()).hex()[:32])
+        noisy, name = self._noisy_sum(batch)
+        if self.repeating and self.account.differs(batch.step, name):
+            # Same sample, other noise: the pair would leak more than two steps are charged. Draw
+            # everything anew, so that the second attempt is a step of its own.
+            self.randomness, self.repeating = self.randomness.renewed(), False
+            noisy, name = self._noisy_sum(self._draw(batch.step))
+        self.account.confirm(batch.step, name)
         self._set_gradients(noisy / self.plan.normaliser)
         self.optimizer.step()
         self.next_step += 1
+
+    def require_unchanged_buffers(self) -> None:
+        """Refuse to release what the model remembered outside the private updates."""
+        for name, buffer in self.model.named_buffers():
+            if name not in self._buffers or not torch.equal(buffer, self._buffers[name]):
+                raise InputError(
+                    f"buffer '{name}' changed during training",
+                    expected="buffers that stay constant: what they hold was never made private",
+                )
+
+    def _draw(self, step: int) -> Batch:
+        drawn = self.plan.sampler.draw(
+            len(self._examples), step=step, stream=self.randomness.sampling
+        )
+        return Batch(step=step, indices=torch.from_numpy(drawn))
+
+    def _noisy_sum(self, batch: Batch) -> tuple[Tensor, str]:
+        """The private sum of a batch, and its name in the journal."""
+        total = self._clipped_sum(batch)
+        noisy = self.plan.noise.add_to(total, step=batch.step, stream=self.randomness.noise)
+        return noisy, fingerprint(noisy.cpu().numpy()).hex()[:32]
 
     def _clipped_sum(self, batch: Batch) -> Tensor:
         total = self._clipper.clipped_sum(*self._examples[batch.indices[:0]])
@@ -120,6 +144,7 @@ class PrivateTrainer:
         return total
 
     def _set_gradients(self, flat: Tensor) -> None:
+        self.optimizer.zero_grad(set_to_none=True)  # nothing but private sums may move a weight
         start = 0
         for parameter in trainable(self.model).values():
             part = flat[start : start + parameter.numel()]

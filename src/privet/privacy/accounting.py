@@ -59,8 +59,11 @@ def tradeoff_of(
     """The trade-off function of everything recorded in `event`, fixed beforehand.
 
     `interval` is the grid of the privacy loss; a coarser one is faster and gives a larger epsilon.
+    Little noise spreads the loss wide, so the grid is widened with it, at no visible loss.
     """
-    return _walk(event, replace_one=adjacency is Adjacency.REPLACE_ONE, interval=interval)
+    replace_one = Adjacency(adjacency) is Adjacency.REPLACE_ONE
+    spread = min(4.0, max(1.0, _least_noise(event) ** -2))
+    return _walk(event, replace_one=replace_one, interval=interval * spread)
 
 
 def epsilon_of(
@@ -198,11 +201,22 @@ def _walk(event: DpEvent, *, replace_one: bool, interval: float) -> TradeOff:
             )
 
 
+def _least_noise(event: DpEvent) -> float:
+    match event:
+        case dp.GaussianDpEvent(noise_multiplier=z) if z > 0:
+            return float(z)
+        case dp.SelfComposedDpEvent(event=part) | dp.PoissonSampledDpEvent(event=part):
+            return _least_noise(part)
+        case dp.ComposedDpEvent(events=parts):
+            return min((_least_noise(part) for part in parts), default=1.0)
+    return 1.0
+
+
 def _renyi_accountant(event: DpEvent, adjacency: Adjacency) -> Any:
     relation = {
         Adjacency.ADD_REMOVE: dp.NeighboringRelation.ADD_OR_REMOVE_ONE,
         Adjacency.ZERO_OUT: dp.NeighboringRelation.REPLACE_SPECIAL,
-    }.get(adjacency)
+    }.get(Adjacency(adjacency))
     if relation is None:
         raise InputError(
             "no Renyi accounting for this adjacency",

@@ -60,6 +60,14 @@ class Clipper(ABC):
             raise InputError("bad clip norm", got=clip_norm, expected="a positive number")
         if not trainable(model):
             raise InputError("the model has no trainable parameter", fix="unfreeze a layer")
+        for name, parameter in trainable(model).items():
+            if parameter.dtype not in (torch.float32, torch.float64):
+                raise InputError(
+                    f"parameter '{name}' is too coarse for exact clipping",
+                    got=parameter.dtype,
+                    expected="float32 or float64",
+                    fix="train in float32: model.float()",
+                )
         self.model = model
         self.loss = loss
         self.clip_norm = clip_norm

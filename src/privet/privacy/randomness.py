@@ -19,7 +19,7 @@ bits, if AES-256 and keyed BLAKE2b are pseudo-random functions.
 import hashlib
 import math
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -91,6 +91,10 @@ class Randomness:
             noise=SecretStream(secrets.token_bytes(KEY_BYTES)),
             secret=True,
         )
+
+    def renewed(self) -> Self:
+        """Fresh secret keys, for steps that must not repeat what was drawn before."""
+        return replace(type(self).fresh(self.init_seed), secret=self.secret)
 
     @classmethod
     def seeded(cls, seed: int, init_seed: int | None = None) -> Self:

@@ -6,11 +6,16 @@ Each in turn (what reads a batch as a sequence only looks back), in training and
 at the weights given and at made-up ones (a last layer of zeros hides everything).
 """
 
+from collections.abc import Iterable, Iterator
+from typing import Final
+
 import torch
 from torch import Tensor, nn
 
 from privet.errors import InputError
 from privet.privacy.probing import make_up_weights, undisturbed
+
+CROWD: Final = 16  # times the probe
 
 MIXING_LAYERS: tuple[type[nn.Module], ...] = (
     nn.modules.batchnorm._BatchNorm,
@@ -39,7 +44,10 @@ def require_separate_examples(model: nn.Module, probe: Tensor) -> None:
         for _ in range(2):
             for training in (True, False):
                 model.train(training)
-                _probe_outputs(model, probe)
+                _probe_outputs(model, probe, range(len(probe)))
+                # Some mixing begins only in a crowd (experts of limited capacity).
+                crowd = probe.repeat(CROWD, *[1] * (probe.dim() - 1))
+                _probe_outputs(model, crowd, (0, len(crowd) - 1))
             make_up_weights(model)
 
 
@@ -52,17 +60,17 @@ def _refusal(name: str, layer: nn.Module, fix: str) -> InputError:
     )
 
 
-def _probe_outputs(model: nn.Module, probe: Tensor) -> None:
+def _probe_outputs(model: nn.Module, probe: Tensor, places: Iterable[int]) -> None:
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     outputs = _seeded_forward(model, probe)
     tolerance = 1e-5 * float(outputs.abs().nan_to_num(0.0, 0.0, 0.0).max())
-    for i in range(len(probe)):
-        changed = probe.clone()
-        changed[i] = 1.0 - changed[i]
+    for i in places:
         others = torch.arange(len(probe), device=probe.device) != i
-        now = _seeded_forward(model, changed)
-        if not torch.allclose(
-            outputs[others], now[others], rtol=1e-4, atol=tolerance, equal_nan=True
+        if any(
+            not torch.allclose(
+                outputs[others], now[others], rtol=1e-4, atol=tolerance, equal_nan=True
+            )
+            for now in _outputs_after_changing(model, probe, i)
         ):
             raise InputError(
                 "the model mixes the examples of a batch",
@@ -78,6 +86,13 @@ def _probe_outputs(model: nn.Module, probe: Tensor) -> None:
             got=f"buffer '{moved[0]}' changed in a forward pass",
             expected="buffers that stay constant",
         )
+
+
+def _outputs_after_changing(model: nn.Module, probe: Tensor, i: int) -> Iterator[Tensor]:
+    for other in (1.0 - probe[i], torch.zeros_like(probe[i]), torch.ones_like(probe[i])):
+        changed = probe.clone()
+        changed[i] = other
+        yield _seeded_forward(model, changed)
 
 
 def _seeded_forward(model: nn.Module, x: Tensor) -> Tensor:

@@ -3,10 +3,8 @@
 The loop itself is `engine/trainer.py`; here are its settings, a run's folder, and resuming.
 """
 
-import fcntl
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -134,6 +132,7 @@ def run(
         "data_digest": digest,
         "ledger": str(ledger.path.resolve()),
         "run": run_id,
+        "threads": torch.get_num_threads(),
     }
     folder = None if out is None else RunFolder.create(out, record)
 
@@ -157,26 +156,42 @@ def run(
         if folder is not None:
             folder.discard()
         raise
-    if folder is not None:
+    if folder is None:
+        return _finish(trainer, data, settings, folder, watch)
+    with folder.locked():
         save_checkpoint(folder.checkpoint, trainer, keep_keys=settings.keep_keys)
-    return _finish(trainer, data, settings, folder, watch)
+        return _finish(trainer, data, settings, folder, watch)
 
 
 def resume(
     out: str | Path, data: Dataset, *, ledger: Ledger | None = None, watch: Watcher | None = None
 ) -> Release:
     """Go on with a killed run; its lost steps are repeated exactly, or charged again."""
-    folder, record = RunFolder.open(out)
-    ledger = ledger if ledger is not None else Ledger(record["ledger"])
-    if folder.is_saved:  # killed after the release was written: only the cleaning up is left
-        ledger.settle(record["run"])
-        folder.forget_keys()
-        return Release.load(folder.folder)
-    settings, plan = Settings(**record["settings"]), Plan.from_json(record["plan"])
+    folder, _ = RunFolder.open(out)
+    with folder.locked():  # before anything is read: another process may be writing it
+        folder, record = RunFolder.open(out)
+        ledger = ledger if ledger is not None else Ledger(record["ledger"])
+        if folder.is_saved:  # killed after the release was written: only the cleaning up is left
+            ledger.settle(record["run"])
+            folder.forget_keys()
+            return Release.load(folder.folder)
+        settings = Settings(**record["settings"])
+        trainer = _restored_trainer(folder, record, settings, data, ledger)
+        return _finish(trainer, data, settings, folder, watch)
+
+
+def _restored_trainer(
+    folder: RunFolder, record: dict[str, Any], settings: Settings, data: Dataset, ledger: Ledger
+) -> PrivateTrainer:
+    plan = Plan.from_json(record["plan"])
+    # Sums are rounded by the number of threads; only the same one repeats the lost steps exactly.
+    torch.set_num_threads(record["threads"])
     if enter_in_ledger(data, ledger) != record["data_digest"]:
         raise InputError(
             "the data changed since the run began", got=data.name, fix="start a new run"
         )
+    randomness = _randomness(settings)
+    RunAccount.require_reserved(ledger, record["run"], data.name, plan, private=randomness.secret)
     device = require_device(settings.device)
     checkpoint = load_checkpoint(folder.checkpoint, device)
     model, optimizer = _model_and_optimizer(data, settings, device)
@@ -186,11 +201,11 @@ def resume(
         data,
         plan,
         loss=cross_entropy,
-        randomness=checkpoint.randomness or _randomness(settings),
+        randomness=checkpoint.randomness or randomness,
         open_account=lambda: RunAccount(ledger, record["run"], folder.journal),
     )
     restore(trainer, checkpoint)
-    return _finish(trainer, data, settings, folder, watch)
+    return trainer
 
 
 def _finish(
@@ -200,23 +215,22 @@ def _finish(
     folder: RunFolder | None,
     watch: Watcher | None,
 ) -> Release:
-    with _locked(folder):
-        _train(trainer, settings, folder, watch)
-        assert settings.model is not None
-        release = state(
-            trainer,
-            data,
-            method="dpsgd",
-            model_name=settings.model,
-            config=asdict(settings) | {"noise_seed": None},
-        )
-        if folder is not None:
-            write_json(folder.figures, private_figures(release, data), private=True)
-            release.save(folder.folder)
-        # Only now: killed before this line, the run can still be resumed.
-        trainer.account.settle()
-        if folder is not None:
-            folder.forget_keys()
+    _train(trainer, settings, folder, watch)
+    assert settings.model is not None
+    release = state(
+        trainer,
+        data,
+        method="dpsgd",
+        model_name=settings.model,
+        config=asdict(settings) | {"noise_seed": None},
+    )
+    if folder is not None:
+        write_json(folder.figures, private_figures(release, data), private=True)
+        release.save(folder.folder)
+    # Only now: killed before this line, the run can still be resumed.
+    trainer.account.settle()
+    if folder is not None:
+        folder.forget_keys()
     return release
 
 
@@ -277,19 +291,3 @@ def require_device(name: str) -> torch.device:
             fix="use --device cpu",
         ) from None
     return device
-
-
-@contextmanager
-def _locked(folder: RunFolder | None) -> Iterator[None]:
-    """One process at a time in a run's folder."""
-    if folder is None:
-        yield
-        return
-    with (folder.internal / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                "another process is running in this folder", got=folder.folder
-            ) from None
-        yield

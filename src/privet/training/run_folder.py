@@ -1,7 +1,9 @@
 """A run's folder: the release in it, and `internal/`, which never leaves."""
 
 import contextlib
+import fcntl
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -57,13 +59,29 @@ class RunFolder:
         """Whether the release is written: its manifest is the last file."""
         return (self.folder / MANIFEST).exists()
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time in a run's folder."""
+        with (self.internal / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    "another process is running in this folder", got=self.folder
+                ) from None
+            yield
+
     def forget_keys(self) -> None:
         """The keys have done their work; what does not exist cannot leak."""
         self.journal.unlink(missing_ok=True)
         self.checkpoint.unlink(missing_ok=True)
+        for leftover in self.internal.glob(f".{self.checkpoint.name}.*"):  # killed while writing
+            leftover.unlink()
 
     def require_free(self) -> None:
         """Nothing already made is overwritten."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError("not a folder", got=self.folder, fix="choose another --out")
         if self.is_saved:
             raise InputError(
                 "a release is already there", got=self.folder, fix="choose another --out"
@@ -73,6 +91,14 @@ class RunFolder:
                 "an unfinished run is there",
                 got=self.folder,
                 fix=f"continue it: privet resume {self.folder}; or choose another --out",
+            )
+
+        if self.folder.exists() and any(self.folder.iterdir()):
+            raise InputError(
+                "the folder is not empty",
+                got=self.folder,
+                expected="a new or empty folder, which becomes the release",
+                fix="choose another --out",
             )
 
     def discard(self) -> None:
