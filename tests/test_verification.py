@@ -207,7 +207,7 @@ def test_a_foreign_file_is_named(copy):
         {"data": []},
         {"provenance": None},
         {"mechanism": {"steps": "many"}},
-        {"events": {}},
+        {"events": 5},
     ],
 )
 def test_a_malformed_card_is_bad_input(copy, malformed):
