@@ -20,15 +20,15 @@ with tempfile.TemporaryDirectory() as folder:
             ill = 0.06 * (age - 55) + 0.05 * (pressure - 125) + rng.normal() > 0
             table.writerow([age, round(pressure), "ill" if ill else "healthy"])
 
-    cap = 4.0  # decided before anything about the records is known
     ledger = privet.Ledger(here / "ledger.db")
+    ledger.open_account("clinic")
+    ledger.cap("clinic", epsilon=4.0, delta=1e-5)  # before anything about the records is known
     facts = declare(
         here / "clinic.csv", here / "clinic.toml", name="clinic", label="outcome",
         classes=("healthy", "ill"), features={"age": (0.0, 110.0), "pressure": None}, bounds=None,
         nominal_size=None, test_fraction=0.2, learn_epsilon=0.5, ledger=ledger,
     )  # fmt: skip
     print(f"learned: size {facts.nominal_size}, pressure in {facts.features['pressure']}")
-    ledger.cap("clinic", epsilon=cap, delta=1e-5)
 
     data = privet.data.load(here / "clinic.toml")
     release = privet.train("dpsgd", data, epsilon=2.0, out=here / "run", epochs=10, ledger=ledger)

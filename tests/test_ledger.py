@@ -139,6 +139,14 @@ def test_a_non_private_access_never_fits_a_cap(ledger):
         ledger.reserve("d", label="known noise", step_event=dp.NonPrivateDpEvent(), steps=1)
 
 
+def test_a_cap_can_be_set_before_anything_is_known_of_the_data(ledger):
+    ledger.open_account("d")
+    ledger.cap("d", 1.0, 1e-5)
+    register(ledger, "d", "a")
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve("d", label="x", step_event=STEP, steps=10**6)
+
+
 def test_a_cap_below_what_is_spent_is_refused(ledger):
     register(ledger, "d", "a")
     ledger.reserve("d", label="x", step_event=STEP, steps=500)

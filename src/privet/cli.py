@@ -516,6 +516,22 @@ def cap(name: str, /, *, epsilon: float, delta: float) -> None:
         )
 
 
+@ledger_app.command(name="open")
+def open_account(name: str, /, *, unit: str = "example") -> None:
+    """Open an account for data not declared yet, to cap it before its facts are learned.
+
+    Parameters
+    ----------
+    name
+        The name that the data set will have.
+    unit
+        Whose data one record will be.
+    """
+    with _ledger() as book:
+        book.open_account(name, unit=unit)
+    out.print(f"opened {name}; now cap it: privet ledger cap {name} ...", highlight=False)
+
+
 @ledger_app.command
 def register(data: str, /, *, data_dir: DataDir = None) -> None:
     """Enter a data set, so that a cap can be set before its first run.

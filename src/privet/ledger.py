@@ -118,6 +118,13 @@ class Ledger:
         """Close the file."""
         self._db.close()
 
+    def open_account(self, name: str, *, unit: str = "example") -> None:
+        """An account without records yet: for a cap that must be set before anything is learned."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT OR IGNORE INTO datasets VALUES (?, ?, ?)", (name, unit, _now())
+            )
+
     def register(
         self,
         name: str,
