@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 a check failed, 2 bad input, 3 faulty environment.
 
 import contextlib
 import errno
-import json
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -14,8 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
-from rich.console import Console
 
+from privet.commands.data import data_app
+from privet.commands.ledger import ledger_app
+from privet.commands.screen import DataDir, Json, err, out, print_json
 from privet.errors import InputError, PrivetError
 
 app = App(
@@ -25,16 +26,8 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
 )
-data_app = App(name="data", help="Data sets: what is here, and declaring your own.")
-ledger_app = App(name="ledger", help="What has been spent on which data set, and its caps.")
 app.command(data_app)
 app.command(ledger_app)
-
-Json = Annotated[bool, Parameter(name="--json", negative="")]
-DataDir = Annotated[Path | None, Parameter(name="--data-dir")]
-
-out = Console()
-err = Console(stderr=True)
 
 FULL_OR_FORBIDDEN = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -230,7 +223,7 @@ def verify(
     path = ledger or default_ledger_path()
     result = check(folder, key=key, ledger=Ledger(path) if path.exists() else None)
     if json:
-        _print_json({"ok": result.ok, **asdict(result)})
+        print_json({"ok": result.ok, **asdict(result)})
         return 0 if result.ok else 1
     for finding in result.findings:
         mark = "[green]ok  [/]" if finding.ok else "[bold red]FAIL[/]"
@@ -308,7 +301,7 @@ def methods(*, json: Json = False) -> None:
         {"name": m.name, "summary": m.summary, "promises": m.promises} for m in describe_methods()
     ]
     if json:
-        _print_json(listed)
+        print_json(listed)
     for method in listed if not json else []:
         out.print(f"{method['name']:<10} {method['summary']}; {method['promises']}", soft_wrap=True)
 
@@ -328,271 +321,13 @@ def demo(*, out_folder: Annotated[Path, Parameter(name="--out")] = Path("runs/de
         return run_demo(out_folder, out, watch)
 
 
-@data_app.command(name="list")
-def list_data(*, data_dir: DataDir = None, json: Json = False) -> None:
-    """List the named data sets and where each was found.
-
-    Parameters
-    ----------
-    data_dir
-        Look here first.
-    json
-        Machine-readable.
-    """
-    from rich.table import Table
-
-    from privet.data import available
-
-    found = available(data_dir)
-    if json:
-        _print_json([asdict(entry) for entry in found])
-        return
-    table = Table("data set", "examples", "shape", "classes", "licence", "where", box=None)
-    for entry in found:
-        shape = "x".join(map(str, entry.shape))
-        where = entry.where if entry.found else f"not found; {entry.note}"
-        table.add_row(
-            entry.name, str(entry.nominal_size), shape, str(entry.classes), entry.licence, where
-        )
-    out.print(table)
-
-
-@data_app.command
-def declare(
-    file: Path,
-    /,
-    *,
-    classes: Annotated[list[str], Parameter(consume_multiple=True)],
-    description: Annotated[Path, Parameter(name="--out")],
-    name: str | None = None,
-    label: str | None = None,
-    feature: Annotated[list[str], Parameter(consume_multiple=True)] = [],  # noqa: B006
-    bounds: tuple[float, float] | None = None,
-    nominal_size: int | None = None,
-    test: Path | None = None,
-    test_fraction: float | None = None,
-    test_is_public: bool = False,
-    unit: str = "example",
-    licence: str = "not stated",
-    parent: Annotated[list[str], Parameter(consume_multiple=True)] = [],  # noqa: B006
-    learn_epsilon: float | None = None,
-) -> None:
-    """Declare the public facts about your own data in a description file, for `--data FILE.toml`.
-
-    Facts you do not know can be learned privately: leave them out and give --learn-epsilon; the
-    cost is charged to the ledger and counted in every release from this data.
-
-    Example: privet data declare clinic.csv --label outcome --classes healthy ill
-    --feature age=0:110 bmi=10:70 --nominal-size 1200 --test-fraction 0.2 --out clinic.toml
-
-    Parameters
-    ----------
-    file
-        Training data: .csv, .parquet, or .npz with arrays x and y.
-    classes
-        All labels that can occur, in order: what is possible, not what was seen.
-    description
-        The description file to write (.toml).
-    name
-        What to call the data set; default: the file's name.
-    label
-        Column of the label (tables).
-    feature
-        Columns to use with their public bounds, NAME=LOW:HIGH; NAME alone: learn its bounds.
-    bounds
-        Public bounds of all values (.npz).
-    nominal_size
-        Public size of the training data, may be rough; left out: learned.
-    test
-        File with test records.
-    test_fraction
-        Or: share of the records to test on, chosen by each record's own content.
-    test_is_public
-        Whether figures on the test records may be published.
-    unit
-        Whose data one record is.
-    licence
-        Of the data.
-    parent
-        Data sets in the ledger that this one was made from.
-    learn_epsilon
-        Privacy budget for facts left out, under add/remove neighbours.
-    """
-    from privet.data.declaring import declare as declare_data
-
-    with _ledger() as book:
-        facts = declare_data(
-            file,
-            description,
-            name=name or file.stem,
-            classes=tuple(classes),
-            label=label,
-            features=dict(_feature(text) for text in feature),
-            bounds=bounds,
-            nominal_size=nominal_size,
-            test=test,
-            test_fraction=test_fraction,
-            test_is_public=test_is_public,
-            unit=unit,
-            licence=licence,
-            parents=tuple(parent),
-            learn_epsilon=learn_epsilon,
-            ledger=book,
-        )
-    for fact in facts.learned:
-        out.print(f"learned {fact.name}: epsilon {fact.epsilon:g} charged", highlight=False)
-    out.print(f"wrote {description}; use it: --data {description}", highlight=False, soft_wrap=True)
-
-
-def _feature(text: str) -> tuple[str, tuple[float, float] | None]:
-    name, _, pair = text.rpartition("=")
-    if not name and ":" not in text:
-        return text, None
-    try:
-        low, high = map(float, pair.split(":"))
-    except ValueError:
-        raise InputError(
-            "bad feature", got=f"'{text}'", expected="NAME=LOW:HIGH, as in age=0:110"
-        ) from None
-    return name, (low, high)
-
-
-@ledger_app.command
-def show(name: str | None = None, /, *, json: Json = False) -> None:
-    """Show what was spent on one data set, or on all.
-
-    Parameters
-    ----------
-    name
-        A data set; default: all.
-    json
-        Machine-readable.
-    """
-    from privet.reports.ledger_page import account_record, print_account
-
-    with _ledger() as book:
-        accounts = [book.account(n) for n in ([name] if name else book.names())]
-    if json:
-        _print_json([account_record(account) for account in accounts])
-        return
-    if not accounts:
-        out.print("the ledger is empty")
-    for account in accounts:
-        print_account(account, out)
-
-
-@ledger_app.command
-def cap(name: str, /, *, epsilon: float, delta: float) -> None:
-    """Cap the spending on a data set: a filter that holds for runs chosen one after another.
-
-    Parameters
-    ----------
-    name
-        A data set: by its name in `privet data list`, its description file (.toml), or its name
-        in the ledger.
-    epsilon
-        The most that may be spent in all, under add/remove neighbours.
-    delta
-        Of the cap.
-    """
-    from privet.guarantee import check_target
-
-    check_target(epsilon, delta)
-    with _ledger() as book:
-        known = name in book.names()
-        registered = name if known else _register(name, None, book)
-        chosen = book.cap(registered, epsilon, delta)
-        earlier = len(book.account(registered).runs)
-    out.print(
-        f"{registered}: at most epsilon={epsilon:g} at delta={delta:g} "
-        f"(Renyi order {chosen.order:g})",
-        highlight=False,
-    )
-    if earlier:
-        err.print(
-            f"note: {earlier} run(s) came before this cap. Their spending counts, but the filter's "
-            "proof covers caps that are set before the first run and not changed.",
-            highlight=False,
-        )
-
-
-@ledger_app.command(name="open")
-def open_account(name: str, /, *, unit: str = "example") -> None:
-    """Open an account for data not declared yet, to cap it before its facts are learned.
-
-    Parameters
-    ----------
-    name
-        The name that the data set will have.
-    unit
-        Whose data one record will be.
-    """
-    with _ledger() as book:
-        book.open_account(name, unit=unit)
-    out.print(f"opened {name}; now cap it: privet ledger cap {name} ...", highlight=False)
-
-
-@ledger_app.command
-def register(data: str, /, *, data_dir: DataDir = None) -> None:
-    """Enter a data set, so that a cap can be set before its first run.
-
-    Parameters
-    ----------
-    data
-        A name from `privet data list`, or your description file (.toml).
-    data_dir
-        Where the files of a named data set are.
-    """
-    with _ledger() as book:
-        out.print(f"registered {_register(data, data_dir, book)}", highlight=False)
-
-
-@ledger_app.command
-def settle(run: str, /) -> None:
-    """Close an abandoned run: steps that were never charged are given back.
-
-    Parameters
-    ----------
-    run
-        The run's id, from `privet ledger show`.
-    """
-    with _ledger() as book:
-        book.settle(run)
-        record = book.run(run)
-    out.print(f"{run}: {record.charged} of {record.planned} steps stay charged", highlight=False)
-
-
-def _register(data: str, data_dir: Path | None, book: Any) -> str:
-    import privet
-    from privet.data.identity import enter_in_ledger
-
-    loaded = privet.data.load(data, data_dir)
-    enter_in_ledger(loaded, book)
-    return loaded.name
-
-
-@contextlib.contextmanager
-def _ledger() -> Iterator[Any]:
-    from privet.ledger import Ledger, default_ledger_path
-
-    book = Ledger(default_ledger_path())
-    try:
-        yield book
-    finally:
-        book.close()
-
-
 def _show_release(trust: Any, folder: Path, *, as_json: bool) -> None:
     from privet.reports import print_card
 
     if as_json:
-        _print_json(trust)
+        print_json(trust)
     else:
         print_card(trust, out, report=folder / "report.html")
-
-
-def _print_json(record: Any) -> None:
-    print(json.dumps(record, indent=2, ensure_ascii=False, default=str))
 
 
 @contextlib.contextmanager
