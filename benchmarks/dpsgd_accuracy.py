@@ -10,10 +10,9 @@ were not tuned on the test set.
 import json
 import platform
 import statistics
-import sys
 import tempfile
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 import torch
@@ -69,7 +68,7 @@ def main() -> None:
     accuracies = [run["test_accuracy"] for run in runs]
     record = {
         "what": "test accuracy of privet train dpsgd",
-        "command": " ".join(["python", *sys.argv]),
+        "command": _command(arguments),
         "data": data.name,
         "settings": arguments.settings,
         "mean_test_accuracy": statistics.mean(accuracies),
@@ -81,6 +80,15 @@ def main() -> None:
     name = f"dpsgd_accuracy_{data.name}_eps{arguments.epsilon:g}_{arguments.device}.json"
     (arguments.out / name).write_text(json.dumps(record, indent=2) + "\n")
     print(data.name, arguments.epsilon, accuracies, [round(r["seconds"], 1) for r in runs])
+
+
+def _command(arguments: Namespace) -> str:
+    """How to get this record again; where the files lie is the reader's affair."""
+    names = ("data", "epsilon", "delta", "seeds", "device")
+    given = [f"--{name} {getattr(arguments, name)}" for name in names]
+    if arguments.settings:
+        given.append(f"--settings '{json.dumps(arguments.settings)}'")
+    return " ".join(["python benchmarks/dpsgd_accuracy.py", *given])
 
 
 def _hardware(device: str) -> str:
