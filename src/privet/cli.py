@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from privet.commands.data import data_app
 from privet.commands.ledger import ledger_app
+from privet.commands.options import Options, TrainingOptions
 from privet.commands.screen import DataDir, Json, err, out, print_json
 from privet.errors import InputError, PrivetError
 
@@ -71,17 +72,7 @@ def train(
     delta: float = 1e-5,
     out: Path,
     data_dir: DataDir = None,
-    batch: int | None = None,
-    epochs: float | None = None,
-    learning_rate: float | None = None,
-    momentum: float | None = None,
-    clip_norm: float | None = None,
-    model: str | None = None,
-    init_seed: int | None = None,
-    device: str | None = None,
-    keep_keys: bool | None = None,
-    checkpoint_every: int | None = None,
-    noise_seed: int | None = None,
+    options: Options = TrainingOptions(),  # noqa: B008 - frozen
     json: Json = False,
 ) -> None:
     """Train a private classifier and write its release.
@@ -99,62 +90,19 @@ def train(
     delta
         Of the target; well below 1 / size of the data.
     out
-        Folder of the release; a killed run is continued by `privet resume OUT`.
+        Folder of the release, new or empty; a killed run is continued by `privet resume OUT`.
     data_dir
         Where the files of a named data set are.
-    batch
-        Expected batch; default: from the declared size.
-    epochs
-        Expected passes over the data.
-    learning_rate
-        First learning rate; it falls linearly to zero.
-    momentum
-        Of SGD.
-    clip_norm
-        Bound on one example's gradient.
-    model
-        Network; default: by the shape of the examples.
-    init_seed
-        Seed of the first weights; public.
-    device
-        cpu, cuda, ...
-    keep_keys
-        Keep the secret keys until the run ends, to repeat lost steps exactly after a crash;
-        without them lost steps are charged again.
-    checkpoint_every
-        Steps between checkpoints; default: every 20 seconds.
-    noise_seed
-        For tests only: known noise, so the release gets no epsilon.
+    options
+        Settings of the method.
     json
         Print the trust card as JSON, nothing else.
     """
+    import privet
+    from privet.guarantee import check_target
     from privet.training.registry import find_method
 
     find_method(method)
-    given = {
-        name: value
-        for name, value in {
-            "batch": batch,
-            "epochs": epochs,
-            "learning_rate": learning_rate,
-            "momentum": momentum,
-            "clip_norm": clip_norm,
-            "model": model,
-            "init_seed": init_seed,
-            "device": device,
-            "keep_keys": keep_keys,
-            "checkpoint_every": checkpoint_every,
-            "noise_seed": noise_seed,
-        }.items()
-        if value is not None
-    }
-    import privet
-
-    reference = {"name": data, "data_dir": None if data_dir is None else str(data_dir.resolve())}
-    if data.endswith(".toml"):
-        reference["name"] = str(Path(data).resolve())
-    from privet.guarantee import check_target
-
     check_target(epsilon, delta)
     loaded = privet.data.load(data, data_dir)
     with _progress(quiet=json) as watch:
@@ -165,10 +113,16 @@ def train(
             delta=delta,
             out=out,
             watch=watch,
-            reference=reference,
-            **given,
+            reference=_reference(data, data_dir),
+            **options.given(),
         )
     _show_release(release.trust, out, as_json=json)
+
+
+def _reference(data: str, data_dir: Path | None) -> dict[str, str | None]:
+    """How a resumed run, perhaps started from another folder, finds the data again."""
+    name = str(Path(data).resolve()) if data.endswith(".toml") else data
+    return {"name": name, "data_dir": None if data_dir is None else str(data_dir.resolve())}
 
 
 @app.command
