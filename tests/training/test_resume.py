@@ -158,6 +158,7 @@ def test_a_repeated_step_that_comes_out_different_is_drawn_anew(interrupted):
     )
     assert old.randomness.sampling.key not in keys
     assert release.trust["mechanism"]["redone_steps"] == 2
+    assert any("interrupted" in text for text in release.privacy.assumptions)
     assert verify(folder, ledger=book).ok
 
 

@@ -21,6 +21,7 @@ from privet.privacy.accounting import DpEvent, total_epsilon
 from privet.privacy.events import to_json
 from privet.release import CUSTOM, Release
 
+WHEN_REDONE = "when the run was interrupted did not depend on the records"
 KNOWN_NOISE = "sampling and noise were drawn from a known seed: whoever knows it can undo them"
 
 
@@ -113,6 +114,8 @@ def _events(trainer: PrivateTrainer, data: Dataset) -> list[tuple[str, DpEvent]]
 def _guarantees(
     trainer: PrivateTrainer, data: Dataset, events: list[tuple[str, DpEvent]]
 ) -> list[Privacy]:
+    redone = trainer.account.redone_steps > 0
+    assumptions = (*ASSUMPTIONS, WHEN_REDONE) if redone else ASSUMPTIONS
     return [
         Privacy(
             epsilon=total_epsilon([e for _, e in events], trainer.plan.delta, adjacency),
@@ -122,7 +125,7 @@ def _guarantees(
             basis=Basis.PROVED,
             accountant="pld" if len(events) == 1 else "pld, plus pure epsilons of learned facts",
             sampler=trainer.plan.sampler.name,
-            assumptions=ASSUMPTIONS,
+            assumptions=assumptions,
         )
         for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)
     ]
