@@ -22,18 +22,19 @@ ROW_BYTES: Final = 16
 def row_digests(data: Dataset, key: bytes, *, scaled: bool = True) -> list[bytes]:
     """Keyed digests of the training records: the raw ones, and (if `scaled`) the scaled ones."""
     flat = data.train.x.reshape(len(data.train), -1)
-    tables: list[NDArray[np.generic]] = [flat.astype("<f8")]
+    digests = [_digest(_raw(row), key) for row in flat]
     if scaled:
-        tables.append(np.rint(data.bounds.clamp_and_scale(flat) * 65535).astype("<u2"))
-    return [_digest(row.tobytes(), key) for table in tables for row in table]
+        grid = np.rint(data.bounds.clamp_and_scale(flat) * 65535).astype("<u2")
+        digests += [_digest(row.tobytes(), key) for row in grid]
+    return digests
 
 
 def set_digest(data: Dataset, key: bytes) -> str:
     """A keyed digest of all training records with their labels, whatever their order."""
-    raw = data.train.x.reshape(len(data.train), -1).astype("<f8")
+    flat = data.train.x.reshape(len(data.train), -1)
     labelled = sorted(
-        _digest(row.tobytes() + int(y).to_bytes(4, "little"), key)
-        for row, y in zip(raw, data.train.y, strict=True)
+        _digest(_raw(row) + int(y).to_bytes(4, "little"), key)
+        for row, y in zip(flat, data.train.y, strict=True)
     )
     digest = hashlib.blake2b(b"".join(labelled), key=key, digest_size=32)
     return f"blake2b-keyed:{digest.hexdigest()}"
@@ -54,6 +55,11 @@ def enter_in_ledger(data: Dataset, ledger: Ledger, *, bounds_known: bool = True)
         parents=data.parents,
     )
     return snapshot
+
+
+def _raw(row: NDArray[np.generic]) -> bytes:
+    # Row by row: a whole table in double precision may not fit in memory.
+    return row.astype("<f8").tobytes()
 
 
 def _digest(content: bytes, key: bytes) -> bytes:
