@@ -4,8 +4,8 @@ free only if it is shown to be the same.
 The journal (a private file) holds a fingerprint of every update. After a crash the steps since the
 last checkpoint are done again. With the same keys they give bit for bit the same updates: nothing
 new was revealed, nothing is charged. A step that comes out different (keys were not kept, other
-hardware) is a step of its own, with a sample and noise of its own, and is charged again; the trainer
-takes fresh keys before it uses one.
+hardware) is a step of its own, with a sample and noise of its own, and is charged again; the
+trainer takes fresh keys before it uses one.
 """
 
 from pathlib import Path
