@@ -30,8 +30,8 @@ class GaussianNoise:
     sensitivity: float
 
     def __post_init__(self) -> None:
-        _check_scale("noise multiplier", self.multiplier)
-        _check_scale("sensitivity", self.sensitivity)
+        check_scale("noise multiplier", self.multiplier)
+        check_scale("sensitivity", self.sensitivity)
 
     def add_to(self, total: torch.Tensor, *, step: int, stream: SecretStream) -> torch.Tensor:
         """`total` (one flat vector) plus noise, in double precision.
@@ -56,8 +56,8 @@ class LaplaceNoise:
     sensitivity: float
 
     def __post_init__(self) -> None:
-        _check_scale("noise scale", self.scale)
-        _check_scale("sensitivity", self.sensitivity)
+        check_scale("noise scale", self.scale)
+        check_scale("sensitivity", self.sensitivity)
 
     def add_to(
         self, total: NDArray[np.float64], *, step: int, stream: SecretStream
@@ -73,8 +73,8 @@ class LaplaceNoise:
         return exact + scale * draw
 
 
-def fingerprint(values: NDArray[np.floating[Any]]) -> bytes:
-    """A collision-resistant name of an array, to bind noise to it."""
+def fingerprint(values: NDArray[Any]) -> bytes:
+    """A collision-resistant name of an array of numbers, to bind noise to it."""
     return hashlib.blake2b(np.ascontiguousarray(values).data, digest_size=32).digest()
 
 
@@ -100,6 +100,7 @@ def analytic_gaussian_multiplier(epsilon: float, delta: float) -> float:
     return math.exp(float(root)) * (1 + 1e-10)
 
 
-def _check_scale(name: str, value: float) -> None:
+def check_scale(name: str, value: float) -> None:
+    """Refuse a size that noise or a bound cannot have."""
     if not (value > 0 and math.isfinite(value)):
         raise InputError(f"bad {name}", got=value, expected="a positive, finite number")

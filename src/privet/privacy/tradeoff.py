@@ -19,7 +19,7 @@ pessimistic privacy loss distribution of dp-accounting.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, final
@@ -74,7 +74,7 @@ class Gaussian(TradeOff):
 
     def epsilon(self, delta: float) -> float:
         """Inverse of `delta`, rounded up."""
-        return _least_epsilon(self.delta, delta)
+        return least_epsilon(self.delta, delta)
 
     def beta(self, alpha: float) -> float:
         """Phi(Phi^-1(1 - alpha) - mu)."""
@@ -217,7 +217,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     return math.exp(log_first) * -math.expm1(min(0.0, log_second - log_first))
 
 
-def _least_epsilon(delta_of: Any, delta: float) -> float:
+def least_epsilon(delta_of: Callable[[float], float], delta: float) -> float:
+    """The least epsilon >= 0 at which a falling `delta_of` is at most `delta`, rounded up."""
     if delta <= 0.0:
         return math.inf  # delta_of only rounds to 0, far out
     if delta_of(0.0) <= delta:
