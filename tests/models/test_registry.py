@@ -1,10 +1,14 @@
 """Networks by name: sizes, public first weights, what is refused."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
 from privet.errors import InputError
-from privet.models import create, default_model, names
+from privet.models import create, default_model, describe, names
+from privet.privacy.separation import require_separate_examples
 
 
 def count(model):
@@ -67,7 +71,56 @@ def test_a_misspelt_name_gets_a_suggestion():
         create("cnn-tny", (1, 8, 8), 2)
 
 
-@pytest.mark.parametrize("name", [n for n in names() if n.startswith("cnn")])
+@pytest.mark.parametrize("name", sorted(set(names()) - {"linear", "mlp"}))
 def test_convolutions_refuse_tables_and_say_what_to_use(name):
     with pytest.raises(InputError, match=r"needs images.*--model mlp"):
         create(name, (12,), 2)
+
+
+LIGHT = [*(name for name in names() if name != "wrn-16-4"), "wrn-10-1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        *((name, shape) for shape in ((1, 28, 28), (3, 32, 32)) for name in LIGHT),
+        ("wrn-16-4", (3, 8, 8)),  # a size at which the many passes of the probe take seconds
+    ],
+)
+def test_every_network_treats_examples_apart(name, shape):
+    probe = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
+    require_separate_examples(create(name, shape, 10), probe)
+
+
+def test_a_family_is_built_by_its_numbers():
+    slim, deep = (create(name, (1, 8, 8), 3, init_seed=1) for name in ("wrn-10-1", "wrn-16-1"))
+    assert count(deep) > count(slim)
+    again = create("wrn-10-1", (1, 8, 8), 3, init_seed=1)
+    assert all(
+        torch.equal(a, b) for a, b in zip(slim.parameters(), again.parameters(), strict=True)
+    )
+    with pytest.raises(InputError, match=r"unknown model: got 'wrn-10'.*wrn-D-K"):
+        create("wrn-10", (1, 8, 8), 3)
+
+
+def test_every_network_and_family_is_described_in_one_line():
+    listed = dict(describe())
+    assert set(listed) == {*names(), "wrn-D-K"}
+    assert list(listed) == sorted(listed)
+    assert all(10 < len(line) < 100 and line.endswith(".") for line in listed.values())
+
+
+def test_the_page_on_networks_tells_their_true_sizes():
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    rows = re.findall(r"^\| `([\w-]+)`.*?\| ([\d,]+) \| ([\d,]+) \|", page, flags=re.M)
+    listed = {name: [int(n.replace(",", "")) for n in sizes] for name, *sizes in rows}
+    assert set(listed) == {*names(), "wrn-D-K"}
+    listed["wrn-40-4"] = listed.pop("wrn-D-K")
+    for name, sizes in listed.items():
+        built = [create(name, shape, 10) for shape in ((1, 28, 28), (3, 32, 32))]
+        assert [count(model) for model in built] == sizes, name
+
+
+def test_the_default_stays_small():
+    """So that a first run on two cores takes seconds."""
+    assert all(count(create(default_model(s), s, 10)) < 40_000 for s in ((1, 28, 28), (3, 32, 32)))

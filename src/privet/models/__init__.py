@@ -1,6 +1,23 @@
-"""Networks by name, and the repair of networks that private training cannot take."""
+"""Networks by name, what makes them strong in private training, and the repair of others."""
 
-from privet.models.registry import create, default_model, names
+from privet.models import groupnorm as groupnorm
+from privet.models import scatternet as scatternet
+from privet.models import wideresnet as wideresnet
+from privet.models.finetune import freeze, trainable_report
+from privet.models.fronted import Fronted
+from privet.models.lora import merge_lora, with_lora
+from privet.models.registry import create, default_model, describe, names
 from privet.models.repair import without_batchnorm
 
-__all__ = ["create", "default_model", "names", "without_batchnorm"]
+__all__ = [
+    "Fronted",
+    "create",
+    "default_model",
+    "describe",
+    "freeze",
+    "merge_lora",
+    "names",
+    "trainable_report",
+    "with_lora",
+    "without_batchnorm",
+]

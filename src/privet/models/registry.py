@@ -3,6 +3,7 @@
 import difflib
 import itertools
 import math
+import re
 from collections.abc import Callable
 
 import torch
@@ -12,7 +13,9 @@ from privet.errors import InputError
 
 Shape = tuple[int, ...]
 Builder = Callable[[Shape, int], nn.Module]
+Activation = Callable[[], nn.Module]
 _BUILDERS: dict[str, Builder] = {}
+_FAMILIES: dict[str, tuple[str, Callable[..., nn.Module]]] = {}
 
 
 def model(name: str) -> Callable[[Builder], Builder]:
@@ -25,24 +28,56 @@ def model(name: str) -> Callable[[Builder], Builder]:
     return register
 
 
+def family(
+    form: str, pattern: str
+) -> Callable[[Callable[..., nn.Module]], Callable[..., nn.Module]]:
+    """Register a builder (shape, classes, *numbers) for all names of a form such as wrn-D-K."""
+
+    def register(builder: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+        _FAMILIES[form] = (pattern, builder)
+        return builder
+
+    return register
+
+
 def names() -> list[str]:
-    """All registered networks."""
+    """All networks registered by name; those of a family go by their form."""
     return sorted(_BUILDERS)
+
+
+def describe() -> list[tuple[str, str]]:
+    """Name and first line of each network, and of each family."""
+    families = {form: builder for form, (_, builder) in _FAMILIES.items()}
+    builders: dict[str, Callable[..., nn.Module]] = {**_BUILDERS, **families}
+    return [(name, _first_line(builders[name])) for name in sorted(builders)]
 
 
 def create(name: str, shape: Shape, n_classes: int, *, init_seed: int = 0) -> nn.Module:
     """Build a network; its first weights depend on the public `init_seed` alone."""
-    if name not in _BUILDERS:
+    builder = _find(name)
+    if builder is None:
         near = difflib.get_close_matches(name, names(), n=1)
         raise InputError(
             "unknown model",
             got=f"'{name}'",
-            expected=f"one of {', '.join(names())}",
+            expected=f"one of {', '.join([*names(), *_FAMILIES])}",
             fix=f"did you mean '{near[0]}'?" if near else "choose one of them",
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(init_seed)
-        return _BUILDERS[name](shape, n_classes)
+        return builder(shape, n_classes)
+
+
+def _first_line(builder: Callable[..., nn.Module]) -> str:
+    return (builder.__doc__ or "").strip().split("\n")[0]
+
+
+def _find(name: str) -> Builder | None:
+    for pattern, builder in _FAMILIES.values():
+        if found := re.fullmatch(pattern, name):
+            numbers = [int(number) for number in found.groups()]
+            return lambda shape, n_classes: builder(shape, n_classes, *numbers)
+    return _BUILDERS.get(name)
 
 
 def default_model(shape: Shape) -> str:
@@ -77,7 +112,7 @@ def mlp(shape: Shape, n_classes: int) -> nn.Module:
 @model("cnn-tiny")
 def cnn_tiny(shape: Shape, n_classes: int) -> nn.Module:
     """For images of about 8x8: two small convolutions."""
-    channels, height, width = _image(shape)
+    channels, height, width = image_shape(shape)
     features = 32 * (height // 2) * (width // 2)
     return nn.Sequential(
         Centre(),
@@ -92,39 +127,40 @@ def cnn_tiny(shape: Shape, n_classes: int) -> nn.Module:
 
 
 @model("cnn")
-def cnn(shape: Shape, n_classes: int) -> nn.Module:
+def cnn(shape: Shape, n_classes: int, activation: Activation = nn.Tanh) -> nn.Module:
     """The network of most DP-SGD papers on MNIST, with tanh (26,010 parameters at 28x28)."""
-    channels, height, width = _image(shape)
+    channels, height, width = image_shape(shape)
     body = nn.Sequential(
         Centre(),
         nn.Conv2d(channels, 16, 8, stride=2, padding=3),
-        nn.Tanh(),
+        activation(),
         nn.MaxPool2d(2, 1),
         nn.Conv2d(16, 32, 4, stride=2),
-        nn.Tanh(),
+        activation(),
         nn.MaxPool2d(2, 1),
         nn.Flatten(),
     )
     with torch.no_grad():
         features = body(torch.zeros(1, channels, height, width)).shape[1]
-    return nn.Sequential(*body, nn.Linear(features, 32), nn.Tanh(), nn.Linear(32, n_classes))
+    return nn.Sequential(*body, nn.Linear(features, 32), activation(), nn.Linear(32, n_classes))
 
 
 @model("cnn-deep")
-def cnn_deep(shape: Shape, n_classes: int) -> nn.Module:
+def cnn_deep(shape: Shape, n_classes: int, activation: Activation = nn.Tanh) -> nn.Module:
     """For 32x32 colour images: six tanh convolutions in three stages (Tramer and Boneh's shape)."""
-    channels, height, width = _image(shape)
+    channels, height, width = image_shape(shape)
     layers: list[nn.Module] = [Centre()]
     widths = [channels, 32, 64, 128]
     for before, after in itertools.pairwise(widths):
-        layers += [nn.Conv2d(before, after, 3, padding=1), nn.Tanh()]
-        layers += [nn.Conv2d(after, after, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(before, after, 3, padding=1), activation()]
+        layers += [nn.Conv2d(after, after, 3, padding=1), activation(), nn.MaxPool2d(2)]
     features = 128 * (height // 8) * (width // 8)
-    head = [nn.Flatten(), nn.Linear(features, 128), nn.Tanh(), nn.Linear(128, n_classes)]
+    head = [nn.Flatten(), nn.Linear(features, 128), activation(), nn.Linear(128, n_classes)]
     return nn.Sequential(*layers, *head)
 
 
-def _image(shape: Shape) -> tuple[int, int, int]:
+def image_shape(shape: Shape) -> tuple[int, int, int]:
+    """Channels, height and width, or a refusal of what is not an image."""
     if len(shape) != 3:
         raise InputError(
             "a convolutional network needs images",

@@ -4,6 +4,8 @@ import copy
 
 from torch import nn
 
+from privet.models.replacing import replaced
+
 
 def without_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
     """A copy in which every BatchNorm is a GroupNorm of the same width.
@@ -12,16 +14,8 @@ def without_batchnorm(model: nn.Module, groups: int = 8) -> nn.Module:
     scale and shift are kept, the running statistics (which hold what they saw) are dropped.
     """
     repaired = copy.deepcopy(model)
-    if isinstance(repaired, nn.modules.batchnorm._BatchNorm):
-        return _group_norm(repaired, groups)
-    replaced: dict[nn.Module, nn.GroupNorm] = {}  # a layer in two places stays one layer
-    for parent in list(repaired.modules()):
-        for name, child in parent._modules.items():  # named_children skips second names
-            if isinstance(child, nn.modules.batchnorm._BatchNorm):
-                if child not in replaced:
-                    replaced[child] = _group_norm(child, groups)
-                setattr(parent, name, replaced[child])
-    return repaired
+    mixing = [m for m in repaired.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    return replaced(repaired, {layer: _group_norm(layer, groups) for layer in mixing})
 
 
 def _group_norm(layer: nn.modules.batchnorm._BatchNorm, groups: int) -> nn.GroupNorm:

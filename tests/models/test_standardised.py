@@ -1,0 +1,131 @@
+"""Standardised weights: what they are, and their gradients one example at a time."""
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad, vmap
+
+from privet.models import create
+from privet.models.standardised import (
+    ChannelAffine,
+    WSConv2d,
+    channel_affine,
+    pull_back,
+    standardise,
+    ws_conv2d,
+)
+from privet.privacy.clipping import FastClipper, ReferenceClipper, cross_entropy, make_clipper
+from privet.privacy.rules import has_rule
+
+
+def weights(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64) + 0.3
+
+
+def test_each_output_channel_has_mean_zero_and_norm_one():
+    unit, scale = standardise(weights(5, 3, 2, 2))
+    flat = unit.flatten(1)
+    assert flat.mean(1).abs().max() < 1e-12
+    assert torch.allclose(flat.norm(dim=1), torch.ones(5).double())
+    var = weights(5, 3, 2, 2).flatten(1).var(1, unbiased=False)
+    assert torch.allclose(scale, (12 * var).rsqrt())
+
+
+def test_weights_without_spread_stay_finite():
+    unit, scale = standardise(torch.full((2, 3, 1, 1), 0.4))
+    assert torch.equal(unit, torch.zeros_like(unit))
+    assert torch.allclose(scale, torch.tensor(100.0))  # the floor of 0.0001
+
+
+def test_the_pull_back_is_the_derivative():
+    """Against autograd, for ordinary channels and for one at the floor."""
+    weight = weights(4, 3, 2, 2)
+    weight[2] = 0.2 + 1e-4 * weight[2]  # N var(W) below the floor
+    gradients = torch.stack([weights(4, 3, 2, 2, seed=s) for s in (1, 2, 3)])
+    ours = pull_back(weight, gradients)
+    for row, gradient in zip(ours, gradients, strict=True):
+        raw = weight.clone().requires_grad_()
+        standardise(raw)[0].backward(gradient)
+        torch.testing.assert_close(row, raw.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_norms_follow_without_forming():
+    """The identity in the docstring of `pull_back`."""
+    weight, gradients = weights(4, 3, 2, 2), weights(6, 4, 3, 2, 2, seed=1)
+    unit, scale = standardise(weight)
+    G, V = gradients.flatten(2), unit.flatten(1)
+    squares = G.square().sum(2) - 12 * G.mean(2).square() - (G * V).sum(2).square()
+    expected = pull_back(weight, gradients).flatten(2).square().sum(2)
+    torch.testing.assert_close(scale.square() * squares, expected, rtol=1e-9, atol=1e-12)
+
+
+def reference(layer, x, b):
+    """Gradients of <b_i, layer(x_i)> for each example i, by torch.func."""
+
+    def inner(parameters, x, b):
+        return (functional_call(layer, parameters, (x[None],))[0] * b).sum()
+
+    parameters = {name: p.detach() for name, p in layer.named_parameters()}
+    return vmap(grad(inner), in_dims=(None, 0, 0))(parameters, x, b)
+
+
+@pytest.mark.parametrize(
+    ("layer", "rule", "shape"),
+    [
+        (WSConv2d(3, 4, 3, padding=1, bias=False), ws_conv2d, (5, 3, 6, 7)),
+        (WSConv2d(4, 6, 3, stride=2, padding=1), ws_conv2d, (5, 4, 7, 7)),
+        (WSConv2d(4, 6, 1, groups=2), ws_conv2d, (2, 4, 3, 3)),
+        (ChannelAffine(4), channel_affine, (5, 4, 3, 2)),
+        (ChannelAffine(4), channel_affine, (5, 4)),
+    ],
+)
+def test_rules_agree_with_the_reference(layer, rule, shape):
+    layer = layer.double()
+    for i, parameter in enumerate(layer.parameters()):
+        nn.init.normal_(parameter, generator=torch.Generator().manual_seed(i))
+    x = weights(*shape)
+    b = weights(*layer(x).shape, seed=1)
+    expected = reference(layer, x, b)
+    ours = rule(layer, x, b)
+    assert set(ours) == set(expected)
+    for name, gradients in expected.items():
+        torch.testing.assert_close(ours[name].formed(), gradients, rtol=1e-9, atol=1e-9)
+
+
+def test_views_are_added_up_before_they_are_pulled_back():
+    layer = WSConv2d(3, 4, 3, bias=False).double()
+    x, b = weights(6, 3, 5, 5), weights(6, 4, 3, 3, seed=1)
+    form = ws_conv2d(layer, x, b)["weight"]
+    expected = reference(layer, x, b)["weight"].reshape(3, 2, 4, 3, 3, 3).sum(1)
+    torch.testing.assert_close(form.folded(2).formed(), expected)
+    squares = expected.flatten(1).square().sum(1)
+    torch.testing.assert_close(form.folded(2).squared_norms(), squares)
+
+
+@pytest.mark.parametrize("name", ["wrn-10-1", "cnn-gn"])
+def test_clipping_a_network_is_fast_and_agrees_with_the_reference(name):
+    model = create(name, (1, 8, 8), 3)
+    x = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    y = torch.tensor([0, 1, 2, 0, 1, 2])
+    fast = make_clipper(model, cross_entropy, 0.5, probe=(x[:2], y[:2]))
+    assert isinstance(fast, FastClipper)
+    slow = ReferenceClipper(model, cross_entropy, 0.5)
+    for views in (1, 3):
+        ours, expected = (c.clipped_sum(x, y, views=views) for c in (fast, slow))
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
+
+
+def test_the_rules_are_found():
+    assert has_rule(WSConv2d(3, 4, 3))
+    assert has_rule(ChannelAffine(3))
+
+
+def test_the_two_layers_are_a_convolution_with_gain_times_unit():
+    convolution, affine = WSConv2d(3, 4, 3, bias=False), ChannelAffine(4)
+    nn.init.normal_(affine.weight)
+    nn.init.normal_(affine.bias)
+    x = torch.rand(2, 3, 6, 6)
+    weight = affine.weight.reshape(4, 1, 1, 1) * standardise(convolution.weight)[0]
+    expected = nn.functional.conv2d(x, weight, affine.bias)
+    torch.testing.assert_close(affine(convolution(x)), expected)
