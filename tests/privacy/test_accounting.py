@@ -525,7 +525,7 @@ class TestCalibrate:
     def test_meets_the_target_and_a_little_less_noise_does_not(
         self, epsilon, delta, rate, steps, adjacency
     ):
-        z = calibrate(epsilon, delta, rate=rate, steps=steps, adjacency=adjacency)
+        z = calibrate(epsilon, delta, lambda z: sampled_gaussian(z, rate, steps), adjacency)
         assert epsilon_of(sampled_gaussian(z, rate, steps), delta, adjacency) <= epsilon
         assert epsilon_of(sampled_gaussian(z * 0.998, rate, steps), delta, adjacency) > epsilon
 
@@ -533,35 +533,37 @@ class TestCalibrate:
     @settings(FIXED, max_examples=20)
     def test_full_batches_need_the_analytic_multiplier(self, epsilon, delta, steps):
         exact = math.sqrt(steps) * analytic_gaussian_multiplier(epsilon, delta)
-        found = calibrate(epsilon, delta, rate=1.0, steps=steps)
+        found = calibrate(epsilon, delta, lambda z: sampled_gaussian(z, 1.0, steps))
         assert exact * (1 - 1e-9) <= found <= exact * (1 + 1e-4)
 
     def test_noise_falls_as_epsilon_grows(self):
-        found = [calibrate(e, 1e-5, rate=0.2, steps=300) for e in (0.3, 0.6, 1.2, 2.4)]
+        targets = (0.3, 0.6, 1.2, 2.4)
+        found = [calibrate(e, 1e-5, lambda z: sampled_gaussian(z, 0.2, 300)) for e in targets]
         assert found == sorted(found, reverse=True)
         assert len(set(found)) == 4
 
     def test_never_goes_below_the_floor(self):
-        assert calibrate(50.0, 1e-3, rate=1.0, steps=1) == pytest.approx(LEAST_MULTIPLIER)
+        found = calibrate(50.0, 1e-3, lambda z: sampled_gaussian(z, 1.0, 1))
+        assert found == pytest.approx(LEAST_MULTIPLIER)
 
     @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
     def test_bad_epsilon(self, epsilon):
         with pytest.raises(InputError, match="bad epsilon"):
-            calibrate(epsilon, 1e-5, rate=0.1, steps=10)
+            calibrate(epsilon, 1e-5, lambda z: sampled_gaussian(z, 0.1, 10))
 
     @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan])
     def test_bad_delta(self, delta):
         with pytest.raises(InputError, match="bad delta"):
-            calibrate(1.0, delta, rate=0.1, steps=10)
+            calibrate(1.0, delta, lambda z: sampled_gaussian(z, 0.1, 10))
 
     @pytest.mark.parametrize(("rate", "steps"), [(0.0, 10), (1.5, 10), (-0.1, 10), (0.1, 0)])
     def test_bad_plan(self, rate, steps):
         with pytest.raises(InputError):
-            calibrate(1.0, 1e-5, rate=rate, steps=steps)
+            calibrate(1.0, 1e-5, lambda z: sampled_gaussian(z, rate, steps))
 
     def test_out_of_reach(self):
         with pytest.raises(InputError, match="out of reach"):
-            calibrate(1e-6, 1e-12, rate=1.0, steps=10_000)
+            calibrate(1e-6, 1e-12, lambda z: sampled_gaussian(z, 1.0, 10_000))
 
 
 def test_an_adjacency_by_its_name_is_that_adjacency():

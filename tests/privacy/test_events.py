@@ -5,6 +5,7 @@ import math
 
 import dp_accounting as dp
 import pytest
+from dp_accounting.dp_event import RepeatAndSelectDpEvent, ZCDpEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ scales = st.floats(1e-6, 1e6)
 leaves = st.one_of(
     st.builds(dp.GaussianDpEvent, scales),
     st.builds(dp.LaplaceDpEvent, scales),
+    st.builds(ZCDpEvent, scales),
     st.just(dp.NonPrivateDpEvent()),
 )
 trees = st.recursive(
@@ -23,6 +25,7 @@ trees = st.recursive(
         st.builds(dp.PoissonSampledDpEvent, st.floats(1e-9, 1.0), inner),
         st.builds(dp.SelfComposedDpEvent, inner, st.integers(1, 10**9)),
         st.builds(dp.ComposedDpEvent, st.lists(inner, max_size=4)),
+        st.builds(RepeatAndSelectDpEvent, inner, st.floats(1.0, 1e4), st.floats(-0.9, 10.0)),
     ),
     max_leaves=8,
 )

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from privet.errors import InputError
-from privet.privacy.accounting import epsilon_of, sampled_gaussian
-from privet.privacy.filters import ORDERS, RenyiFilter
+from privet.privacy.accounting import WHOLE_ORDERS, epsilon_of, sampled_gaussian
+from privet.privacy.filters import RenyiFilter
 
 FIXED = settings(derandomize=True, deadline=None, max_examples=60)
 caps = st.tuples(st.floats(0.5, 20), st.floats(-9, -3).map(lambda e: 10.0**e))
@@ -36,7 +36,7 @@ def normal(x, mean=0.0):
 
 
 class TestBudget:
-    @given(caps, st.sampled_from(ORDERS))
+    @given(caps, st.sampled_from(WHOLE_ORDERS))
     @FIXED
     def test_spending_all_of_it_is_exactly_the_cap(self, cap, order):
         chosen = RenyiFilter(epsilon=cap[0], delta=cap[1], order=float(order))
@@ -58,7 +58,7 @@ class TestBudget:
     @FIXED
     def test_the_order_admits_the_most_gaussian_spending(self, cap):
         chosen = RenyiFilter.for_cap(*cap)
-        for order in ORDERS:
+        for order in WHOLE_ORDERS:
             other = RenyiFilter(epsilon=cap[0], delta=cap[1], order=float(order))
             assert other.budget / other.order <= chosen.budget / chosen.order
 

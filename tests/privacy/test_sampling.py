@@ -1,15 +1,27 @@
-"""Poisson sampling: each example by itself, at the stated rate. Fixed key; each statistical test
-would fail a perfect sampler with the probability it states."""
+"""Samplers: who is in a step, and what that is accounted as. Fixed key; each statistical test would
+fail a perfect sampler with the probability it states."""
 
 import math
 
+import dp_accounting as dp
 import numpy as np
 import pytest
 from scipy import stats
 
 from privet.errors import InputError
+from privet.guarantee import Adjacency
+from privet.privacy.accounting import epsilon_of
 from privet.privacy.randomness import SecretStream
-from privet.privacy.sampling import PoissonSampler
+from privet.privacy.sampling import (
+    SAMPLERS,
+    CyclicPoissonSampler,
+    FixedBatchSampler,
+    PoissonSampler,
+    ShuffledSampler,
+    make_sampler,
+    sampler_for,
+    sampler_of,
+)
 
 STREAM = SecretStream(bytes(range(32)))
 
@@ -128,3 +140,146 @@ def test_noise_and_sampling_draw_apart():
     drawn = PoissonSampler(rate=0.5).draw(5000, step=0, stream=STREAM)
     member = np.isin(np.arange(5000), drawn)
     assert abs(np.corrcoef(u, member)[0, 1]) < 6 / math.sqrt(5000)
+
+
+def table_of(sampler, n: int, steps: int) -> np.ndarray:
+    table = np.zeros((steps, n), dtype=bool)
+    for step in range(steps):
+        table[step, sampler.draw(n, step=step, stream=STREAM)] = True
+    return table
+
+
+TURNS = {
+    "cyclic-poisson": make_sampler("cyclic-poisson", rate=0.1, cycle=6),
+    "fixed-batches": make_sampler("fixed-batches", rate=1 / 6, cycle=6),
+    "shuffled": make_sampler("shuffled", rate=1 / 6, cycle=6),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_a_unit_joins_at_most_one_step_of_a_cycle(name):
+    table = table_of(TURNS[name], 500, 30).reshape(5, 6, 500)
+    joined = table.sum(axis=1)
+    assert joined.max() == 1
+    if name != "cyclic-poisson":
+        assert joined.min() == 1
+
+
+@pytest.mark.parametrize("name", ["cyclic-poisson", "fixed-batches"])
+def test_turns_are_a_cycle_apart_so_that_banded_noise_is_valid(name):
+    """In any 6 consecutive steps, not only in aligned ones; shuffling does not give this."""
+
+    def most_in_any_window(sampler):
+        table = table_of(sampler, 500, 60)
+        return max(table[t : t + 6].sum(axis=0).max() for t in range(55))
+
+    assert most_in_any_window(TURNS[name]) == 1
+    assert most_in_any_window(TURNS["shuffled"]) > 1
+
+
+@pytest.mark.parametrize("name", ["cyclic-poisson", "fixed-batches"])
+def test_nobody_else_moves_when_one_joins_the_data(name):
+    for step in range(12):
+        small = TURNS[name].draw(1000, step=step, stream=STREAM)
+        large = TURNS[name].draw(1001, step=step, stream=STREAM)
+        assert np.array_equal(small, large[large < 1000])
+
+
+def test_everybody_moves_when_one_joins_a_shuffle():
+    """Why shuffling has no add/remove guarantee: one unit more, and others change batches."""
+    moved = 0
+    for step in range(6):
+        small = TURNS["shuffled"].draw(1000, step=step, stream=STREAM)
+        large = TURNS["shuffled"].draw(1001, step=step, stream=STREAM)
+        moved += len(set(small) ^ set(large[large < 1000]))
+    assert moved > 0
+    assert Adjacency.ADD_REMOVE not in ShuffledSampler.adjacencies
+
+
+def test_cyclic_turns_are_taken_at_the_stated_rate():
+    """Binomial test, error rate 1e-6: of those whose turn it is, a share rate x cycle joins."""
+    sampler = TURNS["cyclic-poisson"]
+    table = table_of(sampler, 2000, 120).reshape(20, 6, 2000)
+    taken = int(table.any(axis=1).sum())
+    assert stats.binomtest(taken, 20 * 2000, sampler.turn_rate).pvalue > 1e-6
+    assert sampler.turn_rate == pytest.approx(0.6)
+
+
+def test_groups_are_dealt_evenly_and_independently():
+    """Chi-square over group sizes, error rate 1e-6."""
+    sizes = [len(TURNS["fixed-batches"].draw(60_000, step=t, stream=STREAM)) for t in range(6)]
+    assert stats.chisquare(sizes).pvalue > 1e-6
+    assert len(set(sizes)) > 1  # dealt one by one, not cut to size
+
+
+def test_shuffled_batches_are_equal_and_their_order_is_new_each_epoch():
+    table = table_of(TURNS["shuffled"], 600, 12).reshape(2, 6, 600)
+    assert (table.sum(axis=2) == 100).all()
+    first, second = table.argmax(axis=1)
+    # 600 matches at rate 1/6 by chance; binomial, error rate 1e-6.
+    assert stats.binomtest(int((first == second).sum()), 600, 1 / 6).pvalue > 1e-6
+
+
+def test_events_say_what_the_samplers_do():
+    gaussian = dp.GaussianDpEvent(2.0)
+    expected = {
+        "poisson": dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.1, gaussian), 20),
+        "cyclic-poisson": dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.5, gaussian), 4),
+        "fixed-batches": dp.SelfComposedDpEvent(gaussian, 4),
+        "shuffled": dp.SelfComposedDpEvent(gaussian, 4),
+    }
+    for name, event in expected.items():
+        cycle = 1 if name == "poisson" else 5
+        rate = 0.1 if "poisson" in name else 1 / 5
+        sampler = make_sampler(name, rate=rate, cycle=cycle)
+        assert sampler.event(2.0, sampler.turns(20)) == event
+
+
+def test_an_unfinished_cycle_counts_as_a_turn():
+    assert [TURNS["fixed-batches"].turns(t) for t in (1, 6, 7, 12, 13)] == [1, 1, 2, 2, 3]
+
+
+def test_shuffling_is_never_accounted_as_poisson():
+    """At equal noise, batch and epochs the shuffled epsilon is the unamplified one."""
+    shuffled = sampler_for("shuffled", batch=100, nominal_size=10_000)
+    poisson = sampler_for("poisson", batch=100, nominal_size=10_000)
+    steps = 300
+    honest = epsilon_of(shuffled.event(1.0, shuffled.turns(steps)), 1e-5, Adjacency.ZERO_OUT)
+    wished = epsilon_of(poisson.event(1.0, poisson.turns(steps)), 1e-5)
+    assert honest == pytest.approx(
+        epsilon_of(dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.0), 3), 1e-5)
+    )
+    assert honest > 4 * wished
+    assert "PoissonSampled" not in repr(shuffled.event(1.0, 3))
+
+
+def test_the_expected_batch_is_the_one_asked_for():
+    for name in SAMPLERS:
+        sampler = sampler_for(name, batch=100, nominal_size=1000)
+        sizes = [len(sampler.draw(1000, step=t, stream=STREAM)) for t in range(200)]
+        assert np.mean(sizes) == pytest.approx(100, rel=0.05)
+
+
+def test_the_cycle_of_cyclic_poisson_follows_the_bands():
+    assert sampler_for("cyclic-poisson", batch=10, nominal_size=1000, bands=7).cycle == 7
+    assert sampler_for("cyclic-poisson", batch=10, nominal_size=1000, cycle=9, bands=7).cycle == 9
+    assert sampler_for("cyclic-poisson", batch=10, nominal_size=1000).cycle == 100
+
+
+@pytest.mark.parametrize("kind", [CyclicPoissonSampler, FixedBatchSampler, ShuffledSampler])
+def test_bad_groups_are_refused(kind):
+    for groups in (0, -1, 2.5):
+        with pytest.raises(InputError, match="bad number of groups"):
+            kind(rate=0.1, groups=groups)
+    with pytest.raises(InputError, match="more than a group holds"):
+        kind(rate=0.3, groups=4)
+
+
+def test_a_card_leads_back_to_its_sampler():
+    for name, sampler in TURNS.items():
+        card = {"sampler": name, "sampling_rate": sampler.rate, "cycle": 6}
+        assert sampler_of(card) == sampler
+    with pytest.raises(InputError, match="unknown sampler"):
+        sampler_of({"sampler": "round-robin", "sampling_rate": 0.1})
+    with pytest.raises(InputError, match="knows no groups"):
+        make_sampler("poisson", rate=0.1, cycle=3)

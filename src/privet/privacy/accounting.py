@@ -1,7 +1,8 @@
 """From what happened to the data (events) to what may be said (epsilon).
 
 Events are dp-accounting's `DpEvent`s: a Gaussian or Laplace release, the Poisson-sampled Gaussian
-step, and compositions of these. Everything here errs on the safe side.
+step, compositions of these, and the best of a random number of runs (Papernot and Steinke, 2022),
+which only Renyi accounting covers. Everything here errs on the safe side.
 
 Proof note: which pair of distributions dominates one step. Let a step add N(0, (zC)^2 I) to the
 sum of contributions clipped to L2 norm C, on a Poisson sample of rate q, where q, z, C and the
@@ -30,6 +31,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import dp_accounting as dp
+from dp_accounting.dp_event import RepeatAndSelectDpEvent, ZCDpEvent
 from scipy.optimize import brentq
 
 from privet.errors import InputError
@@ -45,8 +47,14 @@ from privet.privacy.tradeoff import (
 )
 
 DpEvent: TypeAlias = dp.DpEvent
+Selection = RepeatAndSelectDpEvent
+ZeroConcentrated = ZCDpEvent
 
 COARSE_INTERVAL: Final = 1e-3  # for searching and for running displays; safe, slightly looser
+# dp-accounting's Renyi bound of a sampled Gaussian is exact at whole orders, loose between them.
+WHOLE_ORDERS: Final = (*range(2, 257), 512, 1024)
+# Whole, too, for selections: only there is the noise of their scores proved to be enough.
+SELECTION_ORDERS: Final = (*range(2, 65), *range(72, 129, 8), 160, 192, 256, 512, 1024)
 LEAST_MULTIPLIER: Final = 0.3  # calibration goes no lower: such noise protects no one
 
 
@@ -98,7 +106,24 @@ def total_epsilon(
         raise InputError(
             "more than one plan that is not pure", got=len(rest), fix="compose them in one plan"
         )
-    return sum(pure) + sum(epsilon_of(e, delta, adjacency) for e in rest)
+    return sum(pure) + sum(epsilon_of(e, delta, adjacency, how=accountant_for(e)) for e in rest)
+
+
+def accountant_for(event: DpEvent) -> str:
+    """The tightest accountant that covers `event`: 'pld', or 'rdp' if only that is known."""
+    return "rdp" if _holds(event, Selection, ZeroConcentrated) else "pld"
+
+
+def _holds(event: DpEvent, *kinds: type[DpEvent]) -> bool:
+    """Whether an event of these kinds is anywhere in `event`."""
+    if isinstance(event, kinds):
+        return True
+    match event:
+        case dp.SelfComposedDpEvent(event=part) | dp.PoissonSampledDpEvent(event=part):
+            return _holds(part, *kinds)
+        case dp.ComposedDpEvent(events=parts):
+            return any(_holds(part, *kinds) for part in parts)
+    return False
 
 
 def _is_pure(event: DpEvent) -> bool:
@@ -107,7 +132,9 @@ def _is_pure(event: DpEvent) -> bool:
 
 def renyi(event: DpEvent, order: float) -> float:
     """The Renyi divergence bound of `event` at one order, add/remove neighbours."""
-    accountant = dp.rdp.RdpAccountant([order], dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    # The bound of a selection at one order is the best over a second order: offer it many.
+    others = SELECTION_ORDERS if _holds(event, Selection) else ()
+    accountant = dp.rdp.RdpAccountant([order, *others], dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     _compose_or_refuse(accountant, event)
     return float(accountant.rdp[0])
 
@@ -121,12 +148,15 @@ def sampled_gaussian(noise_multiplier: float, rate: float, steps: int) -> DpEven
 def calibrate(
     epsilon: float,
     delta: float,
-    *,
-    rate: float,
-    steps: int,
+    event_of: Callable[[float], DpEvent],
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    *,
+    what: str = "this mechanism",
 ) -> float:
-    """The least noise multiplier (to 1e-4 relative) that keeps `steps` within the target.
+    """The least noise multiplier (to 1e-4 relative) whose event keeps the target.
+
+    `event_of` says what happens to the data at a noise multiplier; more noise must cost less.
+    `what` names it in an error.
 
     Guarantee: the returned multiplier has been evaluated, and its epsilon is at most the target.
     """
@@ -134,8 +164,9 @@ def calibrate(
 
     @lru_cache
     def excess(log_multiplier: float, interval: float) -> float:
-        event = sampled_gaussian(math.exp(log_multiplier), rate, steps)
-        return epsilon_of(event, delta, adjacency, interval=interval) - epsilon
+        event = event_of(math.exp(log_multiplier))
+        how = accountant_for(event)
+        return epsilon_of(event, delta, adjacency, how=how, interval=interval) - epsilon
 
     # A coarse grid overstates epsilon: its root is safe, quickly found, and a good place to start.
     coarse = _root_near(lambda z: excess(z, COARSE_INTERVAL), start=0.0, stride=0.7)
@@ -144,7 +175,7 @@ def calibrate(
     if fine is None:
         raise InputError(
             "privacy target out of reach",
-            got=f"epsilon={epsilon}, delta={delta} over {steps} steps at rate {rate:g}",
+            got=f"epsilon={epsilon}, delta={delta} for {what}",
             fix="allow a larger epsilon, fewer steps, or a smaller batch",
         )
     return math.exp(fine)
@@ -224,8 +255,8 @@ def _renyi_accountant(event: DpEvent, adjacency: Adjacency) -> Any:
             expected="add-remove or zero-out",
             fix="use the 'pld' accountant",
         )
-    accountant = dp.rdp.RdpAccountant(neighboring_relation=relation)
-    return _compose_or_refuse(accountant, event)
+    orders = SELECTION_ORDERS if _holds(event, Selection) else None
+    return _compose_or_refuse(dp.rdp.RdpAccountant(orders, relation), event)
 
 
 def _compose_or_refuse(accountant: Any, event: DpEvent) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 import dp_accounting as dp
 
 from privet.errors import InputError
-from privet.privacy.accounting import DpEvent
+from privet.privacy.accounting import DpEvent, Selection, ZeroConcentrated
 
 
 def to_json(event: DpEvent) -> dict[str, Any]:
@@ -15,12 +15,16 @@ def to_json(event: DpEvent) -> dict[str, Any]:
             return {"type": "Gaussian", "noise_multiplier": z}
         case dp.LaplaceDpEvent(noise_multiplier=b):
             return {"type": "Laplace", "noise_multiplier": b}
+        case ZeroConcentrated(rho=rho, xi=0.0):
+            return {"type": "ZeroConcentrated", "rho": rho}
         case dp.PoissonSampledDpEvent(sampling_probability=q, event=part):
             return {"type": "PoissonSampled", "sampling_probability": q, "event": to_json(part)}
         case dp.SelfComposedDpEvent(event=part, count=count):
             return {"type": "SelfComposed", "count": count, "event": to_json(part)}
         case dp.ComposedDpEvent(events=parts):
             return {"type": "Composed", "events": [to_json(part) for part in parts]}
+        case Selection(event=part, mean=mean, shape=shape):
+            return {"type": "Selection", "mean": mean, "shape": shape, "event": to_json(part)}
         case dp.NonPrivateDpEvent():
             return {"type": "NonPrivate"}
         case _:
@@ -41,6 +45,8 @@ def _parse(record: Any) -> DpEvent:
             return dp.GaussianDpEvent(_positive(record["noise_multiplier"]))
         case "Laplace":
             return dp.LaplaceDpEvent(_positive(record["noise_multiplier"]))
+        case "ZeroConcentrated":
+            return ZeroConcentrated(_positive(record["rho"]))
         case "PoissonSampled":
             rate = _positive(record["sampling_probability"])
             if rate > 1.0:
@@ -53,6 +59,11 @@ def _parse(record: Any) -> DpEvent:
             return dp.SelfComposedDpEvent(_parse(record["event"]), count)
         case "Composed":
             return dp.ComposedDpEvent([_parse(part) for part in record["events"]])
+        case "Selection":
+            mean, shape = float(record["mean"]), float(record["shape"])
+            if not (1 <= mean < float("inf") and -1 < shape < float("inf")):
+                raise ValueError(f"selection with mean {mean}, shape {shape}")
+            return Selection(_parse(record["event"]), mean, shape)
         case "NonPrivate":
             return dp.NonPrivateDpEvent()
         case other:

@@ -15,16 +15,13 @@ path that was taken, is not covered by the theorem.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Self
+from typing import Self
 
 import dp_accounting as dp
 
 from privet.errors import InputError
 from privet.guarantee import check_target
-from privet.privacy.accounting import DpEvent, renyi
-
-# Whole orders: dp-accounting's bound for a sampled Gaussian is exact there, loose between them.
-ORDERS: Final = (*range(2, 257), 512, 1024)
+from privet.privacy.accounting import WHOLE_ORDERS, DpEvent, renyi
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +36,9 @@ class RenyiFilter:
     def for_cap(cls, epsilon: float, delta: float) -> Self:
         """The filter whose order admits the most Gaussian-like spending (divergence ~ order)."""
         check_target(epsilon, delta)
-        candidates = [cls(epsilon=epsilon, delta=delta, order=float(order)) for order in ORDERS]
+        candidates = [
+            cls(epsilon=epsilon, delta=delta, order=float(order)) for order in WHOLE_ORDERS
+        ]
         best = max(candidates, key=lambda f: f.budget / f.order)
         if best.budget <= 0:
             raise InputError(
