@@ -317,3 +317,17 @@ def test_charges_survive_a_connection_that_is_never_closed(tmp_path):
     assert other.execute("SELECT charged, planned FROM runs").fetchall() == [(1, 5)]
     other.close()
     book.close()
+
+
+def test_records_are_counted_for_one_unit_only(ledger):
+    """Checked where the money is reserved: two runs that start together cannot both pass."""
+    event = dp.GaussianDpEvent(2.0)
+    for name, unit in (("visits", "example"), ("patients", "patient")):
+        ledger.register(name, unit=unit, snapshot=name, rows=[b"0" * 16, b"1" * 16])
+    ledger.require_one_unit("patients")  # nothing is spent yet
+    ledger.reserve("visits", label="t", step_event=event, steps=1)
+    with pytest.raises(InputError, match="with another unit"):
+        ledger.reserve("patients", label="t", step_event=event, steps=1)
+    with pytest.raises(InputError, match="with another unit"):
+        ledger.cap("patients", 1.0, 1e-5)
+    ledger.reserve("visits", label="t", step_event=event, steps=1)

@@ -169,6 +169,7 @@ class Ledger:
         chosen = RenyiFilter.for_cap(epsilon, delta)
         with self._transaction(durable=True):
             self._require(name)
+            self.require_one_unit(name)
             spent = self._spent(name, chosen)
             if spent > chosen.budget:
                 raise BudgetExceeded(
@@ -195,6 +196,7 @@ class Ledger:
         run_id = run_id or new_run_id()
         with self._transaction(durable=True):
             self._require(name)
+            self.require_one_unit(name)
             self._require_room(name, step_event, steps)
             self._db.execute(
                 "INSERT INTO runs (id, dataset, label, step_event, planned, started)"
@@ -202,6 +204,28 @@ class Ledger:
                 (run_id, name, label, json.dumps(to_json(step_event)), steps, _now()),
             )
         return run_id
+
+    def require_one_unit(self, name: str) -> None:
+        """Refuse records that are in use, under another name, with another unit.
+
+        What runs cost can be added up for one unit only. A mechanism that is epsilon-DP for one
+        record promises less for a patient with many. And one that is epsilon-DP for adding or
+        removing a patient is not so for a single record: a patient who loses one of several is as
+        one replaced.
+        """
+        unit = self._unit(name)
+        for other in self._related(name):
+            counted = self._cap(other) is not None or any(
+                run.committed for run in self._runs("WHERE dataset = ?", other)
+            )
+            if self._unit(other) != unit and counted:
+                raise InputError(
+                    f"the records of '{name}' are in the ledger as '{other}', with another unit",
+                    got=f"unit '{unit}'",
+                    expected=f"'{self._unit(other)}', in which '{other}' is counted",
+                    fix=f"declare unit '{self._unit(other)}', or keep a ledger of its own "
+                    "(PRIVET_HOME) where what was spent before need not count",
+                )
 
     def charge(self, run_id: str, step: int) -> None:
         """Charge step number `step` (from 0) before its output is used; repeating is harmless."""
@@ -334,6 +358,9 @@ class Ledger:
             RunRecord(**(r | {"step_event": from_json(json.loads(r["step_event"]))}))
             for r in records
         ]
+
+    def _unit(self, name: str) -> str:
+        return str(self._one("SELECT unit FROM datasets WHERE name = ?", name)[0])
 
     def _require(self, name: str) -> None:
         if not self._one("SELECT 1 FROM datasets WHERE name = ?", name):

@@ -14,7 +14,8 @@ def test_the_defaults_in_the_help_are_the_methods_own():
     stated = re.findall(r"(\w+)\n        [^\n]*default (\d[\d.]*\d|\d)", TrainingOptions.__doc__)
     defaults = {field.name: field.default for field in fields(Settings)}
     assert {name for name, _ in stated} == {
-        "epochs", "learning_rate", "momentum", "clip_norm", "init_seed"
+        "epochs", "learning_rate", "warmup", "momentum", "clip_norm", "contribution", "views",
+        "bands", "init_seed",
     }  # fmt: skip
     for name, value in stated:
         assert float(value) == defaults[name]

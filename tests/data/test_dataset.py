@@ -102,3 +102,45 @@ def test_bad_data_are_refused_in_one_line(facts, message):
     with pytest.raises(InputError, match=message) as caught:
         make(**facts)
     assert "\n" not in str(caught.value)
+
+
+def owned(units, **facts):
+    x, y = np.arange(4.0)[:, None] + np.zeros((1, 2)), np.array([0, 1, 0, 1])
+    return make(train=Split(x=x, y=y, units=np.asarray(units)), **({"unit": "user"} | facts))
+
+
+def test_units_are_counted_and_a_part_numbers_them_anew():
+    train = owned([2, 0, 1, 0]).train
+    assert (len(train), train.n_units) == (4, 3)
+    assert train.unit_of_record.tolist() == [2, 0, 1, 0]
+    part = train.part(np.array([True, True, False, True]))
+    assert part.x[:, 0].tolist() == [0, 1, 3]
+    assert part.units.tolist() == [1, 0, 0]
+    alone = make().train
+    assert (alone.n_units, alone.unit_of_record.tolist()) == (4, [0, 1, 2, 3])
+    assert alone.part(np.array([True, False, False, False])).units is None
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        ([0, 1, 1], "records and their units differ in number"),
+        ([[0], [0], [1], [1]], "records and their units differ in number"),
+        ([0, 1, 3, 3], "bad unit numbers"),
+        ([1, 1, 2, 2], "bad unit numbers"),
+        ([0, -1, 1, 1], "bad unit numbers"),
+        ([0, 1, 1, 10**15], "bad unit numbers"),
+        ([0.0, 0.0, 1.0, 1.0], "bad unit numbers"),
+        (["a", "a", "b", "b"], "bad unit numbers"),
+    ],
+)
+def test_bad_units_are_refused(units, message):
+    with pytest.raises(InputError, match=message) as caught:
+        owned(units)
+    assert "\n" not in str(caught.value)
+
+
+def test_units_of_several_records_need_a_name_of_their_own():
+    """Or the card would promise for an example what holds for a user, and the ledger mix them."""
+    with pytest.raises(InputError, match=r"no name for them.*unit='user'"):
+        owned([0, 0, 1, 1], unit="example")

@@ -137,3 +137,66 @@ def test_an_existing_description_is_not_overwritten(table, ledger, tmp_path):
             **options(nominal_size=None, learn_epsilon=1.0),
         )  # fmt: skip
     assert ledger.names() == []  # and nothing was charged for it
+
+
+@pytest.fixture
+def visits(tmp_path):
+    """700 patients with 1 to 6 visits each, and one with 400 visits at the age of a million."""
+    rng = np.random.default_rng(0)
+    lines = ["patient,age,sex,ill"]
+    for patient in range(700):
+        for _ in range(rng.integers(1, 7)):
+            age = rng.integers(18, 90)
+            lines.append(f"p{patient},{age},{patient % 2},{'yes' if age > 50 else 'no'}")
+    lines += [f"p700,1000000,0,{'yes' if i % 2 else 'no'}" for i in range(400)]
+    file = tmp_path / "visits.csv"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def by_patient(**changes):
+    return options(
+        unit="patient", unit_column="patient", features={"age": None, "sex": (0.0, 1.0)}
+    ) | ({"nominal_size": None, "learn_epsilon": 3.0} | changes)
+
+
+def test_facts_about_units_are_learned_for_units(visits, ledger, tmp_path):
+    """Fails by chance with probability below 1e-6: Laplace noise of scale 1/1.5."""
+    declare(visits, tmp_path / "visits.toml", ledger=ledger, **by_patient())
+    data = load(tmp_path / "visits.toml")
+    assert data.train.n_units + data.test.n_units == 701
+    assert abs(data.nominal_size - data.train.n_units) <= 10, "patients, not visits"
+    assert data.bounds.high[0] == 128.0, "400 visits of one patient do not show"
+    assert (data.unit, ledger.account("clinic").unit) == ("patient", "patient")
+
+
+def test_a_release_is_stated_for_the_unit_and_names_the_contribution(visits, ledger, tmp_path):
+    declare(
+        visits, tmp_path / "visits.toml", ledger=ledger,
+        **by_patient(learn_epsilon=0.5, features={"age": (0.0, 110.0), "sex": (0.0, 1.0)}),
+    )  # fmt: skip
+    data = load(tmp_path / "visits.toml")
+    release = train(
+        "dpsgd", data, epsilon=3.0, epochs=2, model="linear", contribution=3, ledger=ledger
+    )
+    assert {guarantee.unit for guarantee in release.guarantees} == {"patient"}
+    assert 2.9 < release.privacy.epsilon <= 3.0
+    assert release.trust["data"]["unit"] == "patient"
+    assert release.trust["mechanism"]["contribution"] == 3
+    assert "p700" not in str(release.trust)
+    assert "patient" not in release.trust["data"]["features"]
+
+
+def test_a_table_spent_on_record_by_record_is_not_declared_by_patient(visits, ledger, tmp_path):
+    """Declared twice, once for each unit: the second is refused before it learns anything."""
+    declare(
+        visits, tmp_path / "visits.toml", ledger=ledger,
+        **options(nominal_size=None, learn_epsilon=0.5),
+    )  # fmt: skip
+    spent = ledger.account("clinic").runs
+    with pytest.raises(InputError, match="in the ledger as 'clinic', with another unit"):
+        declare(visits, tmp_path / "other.toml", ledger=ledger, **by_patient(name="other"))
+    with pytest.raises(InputError, match="registered with another unit"):
+        declare(visits, tmp_path / "other.toml", ledger=ledger, **by_patient())
+    assert not (tmp_path / "other.toml").exists()
+    assert ledger.account("clinic").runs == spent

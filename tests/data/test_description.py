@@ -108,9 +108,12 @@ TABLES = st.builds(
     test_fraction=st.floats(0.01, 0.99),
     label=st.just("the label"),
     classes=st.lists(TEXT, min_size=2, unique=True).map(tuple),
-    features=st.dictionaries(TEXT.filter(lambda t: t != "the label"), PAIR, min_size=1),
+    features=st.dictionaries(
+        TEXT.filter(lambda t: t not in ("the label", "the unit")), PAIR, min_size=1
+    ),
     nominal_size=st.integers(1, 10**9),
-    unit=TEXT,
+    unit=TEXT.filter(lambda t: t != "example"),
+    unit_column=st.none() | st.just("the unit"),
     licence=TEXT,
     test_is_public=st.booleans(),
     learned=st.lists(
@@ -250,3 +253,68 @@ def test_a_missing_or_unreadable_file_is_named(tmp_path):
     (tmp_path / "a.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="not a readable TOML"):
         load_description(tmp_path / "a.toml")
+
+
+OWNED = CLINIC.replace('unit = "patient"', 'unit = "patient"\nunit_column = "who"')
+
+
+@pytest.fixture
+def owned(tmp_path):
+    (tmp_path / "clinic.csv").write_text(
+        "age,who,bmi,outcome\n30,p1,20,ill\n40,p2,30,healthy\n31,p1,21,healthy\n"
+    )
+    (tmp_path / "clinic_test.csv").write_text("bmi,age,outcome,who\n25,50,ill,p9\n")
+    (tmp_path / "clinic.toml").write_text(OWNED)
+    return tmp_path / "clinic.toml"
+
+
+def test_a_unit_column_groups_the_records_and_is_no_feature(owned):
+    data = load_description(owned)
+    assert data.train.units.tolist() == [0, 1, 0]
+    assert data.test.units.tolist() == [0]
+    assert data.train.x.tolist() == [[20, 30], [30, 40], [21, 31]]
+    assert (data.unit, data.features, data.nominal_size) == ("patient", ("bmi", "age"), 1200)
+
+
+def test_arrays_have_a_unit_array_and_a_unit_is_on_one_side(scan):
+    text = SCAN + 'unit = "user"\nunit_column = "who"\n'
+    scan.write_text(text)
+    x = np.arange(60).reshape(60, 1)
+    np.savez(scan.with_suffix(".npz"), x=x, y=np.arange(60) % 2, who=np.arange(60) // 4)
+    data = load_description(scan)
+    sides = [set((part.x[:, 0] // 4).tolist()) for part in (data.train, data.test)]
+    assert [part.n_units for part in (data.train, data.test)] == [len(side) for side in sides]
+    assert sides[0] | sides[1] == set(range(15))
+    assert not sides[0] & sides[1]
+
+
+def test_a_patient_on_both_sides_is_refused_where_test_figures_are_published(owned):
+    owned.with_name("clinic_test.csv").write_text("bmi,age,outcome,who\n25,50,ill,p2\n")
+    with pytest.raises(InputError, match=r"a patient of the training records.*test_is_public"):
+        load_description(owned)
+    owned.write_text(OWNED.replace("test_is_public = true", "test_is_public = false"))
+    assert load_description(owned).test.n_units == 1
+
+
+BAD_UNITS = [
+    ('unit = "patient"\n', "", "bad 'unit': got example, expected a name for whose.*'who'"),
+    ('= "who"', '= "age"', "bad 'unit_column': got age.*nothing else"),
+    ('= "who"', '= "outcome"', "bad 'unit_column': got outcome"),
+    ('= "who"', '= "whom"', "has no column 'whom'"),
+    ('= "who"', "= 3", "bad 'unit_column': got 3, expected a text"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD_UNITS)
+def test_a_bad_unit_column_is_refused(owned, old, new, message):
+    owned.write_text(OWNED.replace(old, new, 1))
+    with pytest.raises(InputError, match=message):
+        load_description(owned)
+
+
+@pytest.mark.parametrize("part", ["clinic.csv", "clinic_test.csv"])
+def test_a_record_that_is_nobodys_is_refused_in_both_parts(owned, part):
+    path = owned.with_name(part)
+    path.write_text(path.read_text().replace("p1", "").replace("p9", ""))
+    with pytest.raises(InputError, match=f"{part}: the cell in row 1, column 'who' is no id"):
+        load_description(owned)

@@ -1,7 +1,13 @@
+from dataclasses import replace
+
+import dp_accounting as dp
 import numpy as np
+import pytest
 
 from privet.data.dataset import Bounds, Split
-from privet.data.identity import row_digests, set_digest
+from privet.data.identity import enter_in_ledger, row_digests, set_digest
+from privet.errors import InputError
+from privet.ledger import Ledger
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
@@ -55,3 +61,84 @@ def test_the_set_digest_does_not_depend_on_the_order_but_on_every_record(make_da
     fewer = make_data(train=split(data.train.x[1:], data.train.y[1:]))
     assert set_digest(data, KEY) == set_digest(shuffled, KEY)
     assert set_digest(data, KEY) != set_digest(fewer, KEY)
+
+
+def users(data, **changes):
+    """The same records, five of them each user's."""
+    n = len(data.train)
+    train = Split(x=data.train.x, y=data.train.y, units=np.arange(n) // 5)
+    return replace(data, **({"name": "by user", "unit": "user", "train": train} | changes))
+
+
+def test_the_same_records_are_recognised_with_and_without_units(make_data):
+    data = make_data()
+    assert row_digests(users(data), KEY) == row_digests(data, KEY)
+
+
+def test_the_set_digest_knows_what_belongs_together_but_not_the_numbers(make_data):
+    data = make_data()
+    grouped = users(data)
+    assert set_digest(grouped, KEY) != set_digest(data, KEY)
+    order = np.random.default_rng(0).permutation(len(data.train))
+    x, y, units = (part[order] for part in (data.train.x, data.train.y, grouped.train.units))
+    renumbered = users(data, train=Split(x=x, y=y, units=units.max() - units))
+    assert set_digest(renumbered, KEY) == set_digest(grouped, KEY)
+    one_moved = units.copy()
+    one_moved[0] = (units[0] + 1) % 16
+    regrouped = users(data, train=Split(x=x, y=y, units=one_moved))
+    assert set_digest(regrouped, KEY) != set_digest(grouped, KEY)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    book = Ledger(tmp_path / "ledger.db")
+    yield book
+    book.close()
+
+
+def spend(ledger, data, steps=3):
+    enter_in_ledger(data, ledger)
+    run = ledger.reserve(data.name, label="x", step_event=dp.GaussianDpEvent(20.0), steps=steps)
+    ledger.charge(run, 0)
+    ledger.settle(run)
+
+
+@pytest.mark.parametrize("first_by_user", [False, True])
+def test_records_spent_on_for_one_unit_are_refused_for_another(make_data, ledger, first_by_user):
+    """Under another name, for under the same one the ledger itself refuses another unit."""
+    first, second = make_data(), users(make_data())
+    if first_by_user:
+        first, second = second, first
+    spend(ledger, first)
+    with pytest.raises(InputError, match=f"'{second.name}' are in the ledger as '{first.name}'"):
+        spend(ledger, second)
+    assert ledger.account(first.name).related == (second.name,), "seen, and nothing spent on it"
+    assert {run.dataset for run in ledger.account(second.name).runs} == {first.name}
+    spend(ledger, first)  # who came first goes on
+    with pytest.raises(InputError, match="registered with another unit"):
+        enter_in_ledger(replace(second, name=first.name), ledger)
+
+
+def test_a_capped_account_is_not_charged_in_another_unit(make_data, ledger):
+    """The cap stands before anything is spent: a patient's budget, asked for record by record."""
+    enter_in_ledger(users(make_data()), ledger)
+    ledger.cap("by user", 2.0, 1e-5)
+    with pytest.raises(InputError, match="unit 'example'"):
+        spend(ledger, make_data())
+
+
+def test_records_without_runs_or_cap_bind_nobody(make_data, ledger):
+    enter_in_ledger(make_data(), ledger)
+    spend(ledger, users(make_data()))
+
+
+def test_the_same_unit_under_two_names_is_added_up(make_data, ledger):
+    data = users(make_data())
+    spend(ledger, data)
+    spend(ledger, replace(data, name="again"))
+    assert {run.dataset for run in ledger.account("again").runs} == {"by user", "again"}
+
+
+def test_other_peoples_records_may_have_another_unit(make_data, ledger):
+    spend(ledger, make_data(seed=0))
+    spend(ledger, users(make_data(seed=1)))

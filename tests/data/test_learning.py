@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privet.data import learning
-from privet.data.learning import EDGES, FAILURE, learn_bounds, learn_size
+from privet.data.dataset import Split
+from privet.data.learning import EDGES, FAILURE, learn_bounds, learn_size, one_of_each
 from privet.errors import InputError
 from privet.privacy.noise import LaplaceNoise
 from privet.privacy.randomness import SecretStream
@@ -82,3 +83,44 @@ def test_bad_epsilons_are_refused(epsilon):
         learn_size(10, epsilon, stream(0))
     with pytest.raises(InputError, match="bad epsilon"):
         learn_bounds(np.ones((10, 1)), epsilon, stream(0))
+
+
+def owned(counts, value):
+    """One column; the records of the last unit hold `value`, all others lie between 1 and 3."""
+    units = np.repeat(np.arange(len(counts)), counts)
+    x = np.random.default_rng(0).uniform(1, 3, (len(units), 1))
+    x[units == len(counts) - 1] = value
+    return Split(x=x, y=np.zeros(len(units), np.int64), units=units)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=20), st.integers(0, 2**32))
+def test_one_record_of_each_unit_is_one_of_its_own(counts, seed):
+    units = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+    records = Split(x=units[:, None], y=units, units=units)
+    chosen = one_of_each(records, stream(seed))
+    assert units[chosen].tolist() == list(range(len(counts)))
+
+
+def test_every_record_of_a_unit_is_as_likely():
+    """Chi-square at fixed seeds; a right choice fails with probability 1e-4."""
+    units = np.repeat(np.arange(4000), 5)
+    chosen = one_of_each(Split(x=units[:, None], y=units, units=units), stream(0))
+    assert stats.chisquare(np.bincount(chosen % 5)).pvalue > 1e-4
+
+
+def test_without_units_every_record_stands_for_itself():
+    records = Split(x=np.ones((7, 1)), y=np.zeros(7, np.int64))
+    assert one_of_each(records, stream(0)).tolist() == list(range(7))
+
+
+def test_a_unit_with_many_extreme_records_does_not_show_unless_all_are_counted():
+    """As for a single record: with probability above 1 - 200 e^eps FAILURE nothing is seen."""
+    records = owned([3] * 800 + [500], 1e9)
+    found, planted = set(), set()
+    for seed in range(200):
+        one = records.x[one_of_each(records, stream(seed))]
+        found.add(tuple(learn_bounds(one, 1.0, stream(seed))))
+        planted.add(tuple(learn_bounds(records.x, 1.0, stream(seed))))  # the bug
+    assert found == {((1.0, 4.0),)}
+    assert planted == {((1.0, 2.0**30),)}

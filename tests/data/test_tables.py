@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from privet.data import Split
 from privet.data.tables import read_arrays, read_npz, read_table, split_by_content
+from privet.data.units import Records
 from privet.errors import FaultyEnvironment, InputError
 
 CLASSES = ("healthy", "ill")
@@ -19,7 +20,7 @@ ROWS = [(34.0, 21.5, "healthy"), (71.0, 33.25, "ill"), (55.0, 0.0, "healthy")]
 
 
 def read(path, features=("age", "bmi")):
-    return read_table(path, features=features, label="outcome", classes=CLASSES)
+    return read_table(path, features=features, label="outcome", classes=CLASSES).split
 
 
 def write_csv(path, text):
@@ -117,7 +118,7 @@ def test_a_parquet_without_a_column_or_cut_short_is_refused(tmp_path):
 
 def test_whole_number_classes_match_by_their_text(tmp_path):
     path = write_parquet(tmp_path / "t.parquet", **(GOOD | {"outcome": [1, 0]}))
-    split = read_table(path, features=("age",), label="outcome", classes=("0", "1"))
+    split = read_table(path, features=("age",), label="outcome", classes=("0", "1")).split
     assert split.y.tolist() == [1, 0]
 
 
@@ -138,7 +139,7 @@ def test_a_missing_table_is_named(tmp_path, suffix):
 @pytest.mark.parametrize("x", [np.ones((2, 1, 4, 4), np.uint8), np.ones((2, 3), ">f4")])
 def test_arrays_are_read_with_indices_or_names(tmp_path, x, y):
     np.savez_compressed(tmp_path / "a.npz", x=x, y=y)
-    split = read_arrays(tmp_path / "a.npz", classes=CLASSES)
+    split = read_arrays(tmp_path / "a.npz", classes=CLASSES).split
     assert np.array_equal(split.x, x)
     assert split.x.dtype.isnative
     assert split.y.tolist() == [1, 0]
@@ -189,6 +190,10 @@ def as_split(records):
     return Split(x=table[:, :2], y=table[:, 2].astype(np.int64))
 
 
+def parted(split, fraction):
+    return split_by_content(Records(split=split), fraction)
+
+
 def as_rows(split):
     return [(*map(float, x), int(y)) for x, y in zip(split.x, split.y, strict=True)]
 
@@ -197,9 +202,9 @@ def as_rows(split):
 @given(st.lists(RECORD, max_size=20), RECORD, st.integers(0, 20), st.floats(0.05, 0.95))
 def test_adding_a_record_moves_no_other(records, extra, place, fraction):
     place = min(place, len(records))
-    before = [as_rows(part) for part in split_by_content(as_split(records), fraction)]
+    before = [as_rows(part) for part in parted(as_split(records), fraction)]
     grown = [*records[:place], extra, *records[place:]]
-    after = [as_rows(part) for part in split_by_content(as_split(grown), fraction)]
+    after = [as_rows(part) for part in parted(as_split(grown), fraction)]
     (added,) = as_rows(as_split([extra]))
     gained = [len(new) - len(old) for old, new in zip(before, after, strict=True)]
     assert sorted(gained) == [0, 1]
@@ -210,7 +215,7 @@ def test_adding_a_record_moves_no_other(records, extra, place, fraction):
 def test_the_share_is_about_the_fraction_and_grows_with_it():
     x = np.random.default_rng(0).normal(size=(4000, 3))
     whole = Split(x=x, y=np.arange(4000) % 2)
-    tests = [split_by_content(whole, fraction)[1] for fraction in (0.2, 0.5)]
+    tests = [parted(whole, fraction)[1] for fraction in (0.2, 0.5)]
     assert len(tests[0]) == pytest.approx(800, abs=5 * np.sqrt(4000 * 0.2 * 0.8))
     assert len(tests[1]) == pytest.approx(2000, abs=5 * np.sqrt(4000 * 0.25))
     assert set(as_rows(tests[0])) <= set(as_rows(tests[1]))
@@ -221,9 +226,9 @@ KNOWN_TEST_RECORDS = [3.0, 4.0, 5.0, 11.0]
 
 def test_the_split_of_known_records_is_the_same_on_every_machine():
     records = [(float(i), i % 7, i % 2) for i in range(12)]
-    _, test = split_by_content(as_split(records), 0.4)
+    _, test = parted(as_split(records), 0.4)
     assert test.x[:, 0].tolist() == KNOWN_TEST_RECORDS
     negative_zero = as_split([(-0.0, 0, 0)])
-    assert len(split_by_content(negative_zero, 0.4)[1]) == (0.0 in KNOWN_TEST_RECORDS)
+    assert len(parted(negative_zero, 0.4)[1]) == (0.0 in KNOWN_TEST_RECORDS)
     as_bytes = Split(x=as_split(records).x.astype(np.uint8), y=as_split(records).y)
-    assert split_by_content(as_bytes, 0.4)[1].x[:, 0].tolist() == KNOWN_TEST_RECORDS
+    assert parted(as_bytes, 0.4)[1].x[:, 0].tolist() == KNOWN_TEST_RECORDS

@@ -62,6 +62,7 @@ def declare(
     test_fraction: float | None = None,
     test_is_public: bool = False,
     unit: str = "example",
+    unit_column: str | None = None,
     licence: str = "not stated",
     parent: Annotated[list[str], Parameter(consume_multiple=True)] = [],  # noqa: B006
     learn_epsilon: float | None = None,
@@ -91,15 +92,18 @@ def declare(
     bounds
         Public bounds of all values (.npz).
     nominal_size
-        Public size of the training data, may be rough; left out: learned.
+        Public number of units in the training data (records, or what --unit-column groups), may
+        be rough; left out: learned.
     test
         File with test records.
     test_fraction
-        Or: share of the records to test on, chosen by each record's own content.
+        Or: share of the records to test on, chosen by each record's own content, or by its unit.
     test_is_public
         Whether figures on the test records may be published.
     unit
-        Whose data one record is.
+        What is protected as one, a name for the card: whose data one record is.
+    unit_column
+        Column (.npz: array) with the id of each record's unit, where a unit has several records.
     licence
         Of the data.
     parent
@@ -123,6 +127,7 @@ def declare(
             test_fraction=test_fraction,
             test_is_public=test_is_public,
             unit=unit,
+            unit_column=unit_column,
             licence=licence,
             parents=tuple(parent),
             learn_epsilon=learn_epsilon,

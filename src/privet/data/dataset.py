@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.errors import InputError
 
+EXAMPLE: Final = "example"  # the unit that is one record
 _BLOCK = 4096  # examples scaled at a time
 
 
@@ -50,13 +52,36 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Split:
-    """Examples `x` (first axis: examples) with integer labels `y` in 0..classes-1."""
+    """Examples `x` (first axis: examples) with integer labels `y` in 0..classes-1.
+
+    `units` says whose each record is, numbered from 0 without gaps, where one unit of privacy (a
+    user, a patient) has several records; None where every record is a unit. The numbers mean
+    nothing outside their split.
+    """
 
     x: NDArray[np.generic]
     y: NDArray[np.int64]
+    units: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def part(self, chosen: NDArray[np.bool_]) -> "Split":
+        """Only the chosen records."""
+        if self.units is None:
+            return Split(x=self.x[chosen], y=self.y[chosen])
+        _, units = np.unique(self.units[chosen], return_inverse=True)
+        return Split(x=self.x[chosen], y=self.y[chosen], units=units)
+
+    @property
+    def unit_of_record(self) -> NDArray[np.int64]:
+        """Whose each record is; its own number where every record is a unit."""
+        return np.arange(len(self.y)) if self.units is None else self.units
+
+    @property
+    def n_units(self) -> int:
+        """How many units the records belong to. As private as the records."""
+        return len(self.y) if self.units is None else len(np.unique(self.units))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +98,8 @@ class Dataset:
 
     `bounds`, `classes` and `nominal_size` are public: declared by whoever knows the data, or
     learned privately and listed in `learned`. Nothing in Privet that decides how a private
-    mechanism runs ever looks at `len(train)` or at the values instead.
+    mechanism runs ever looks at `len(train)` or at the values instead. `unit` names what is
+    protected as one, and `nominal_size` counts it: records, or users where `train.units` is given.
     """
 
     name: str
@@ -84,7 +110,7 @@ class Dataset:
     nominal_size: int
     licence: str
     source: str
-    unit: str = "example"
+    unit: str = EXAMPLE
     test_is_public: bool = False
     learned: tuple[LearnedFact, ...] = ()
     features: tuple[str, ...] = ()  # names of the columns, in order; empty for arrays
@@ -102,6 +128,12 @@ class Dataset:
                 f"data set '{self.name}' declares a bad nominal size",
                 got=self.nominal_size,
                 expected="a positive whole number",
+            )
+        if self.train.units is not None and self.unit == EXAMPLE:
+            raise InputError(
+                f"data set '{self.name}' has units of several records but no name for them",
+                got=f"unit '{EXAMPLE}', which is one record",
+                fix="say whose records they are, as in unit='user'",
             )
         for part, split in (("train", self.train), ("test", self.test)):
             check_split(f"{self.name}/{part}", split, n_classes=len(self.classes))
@@ -134,6 +166,7 @@ def check_split(where: str, split: Split, *, n_classes: int) -> None:
         )
     if len(split) == 0:
         raise InputError(f"{where} has zero examples", expected="at least one")
+    _check_units(where, split)
     if split.x.dtype.kind not in "uif":
         raise InputError(f"{where}: values are not numbers", got=split.x.dtype)
     if split.x.dtype.kind == "f" and not np.isfinite(split.x).all():
@@ -154,4 +187,24 @@ def check_split(where: str, split: Split, *, n_classes: int) -> None:
             f"{where}: every example has the same class",
             got=f"class {int(split.y[0])} only",
             expected="at least two classes",
+        )
+
+
+def _check_units(where: str, split: Split) -> None:
+    if split.units is None:
+        return
+    if split.units.shape != (len(split.y),):
+        raise InputError(
+            f"{where}: records and their units differ in number",
+            got=f"{len(split.y)} records, unit numbers of shape {split.units.shape}",
+            expected="one unit number for each record",
+        )
+    # The range first: counting up to an id of twelve digits would not fit in memory.
+    whole = split.units.dtype == np.int64
+    within = whole and split.units.min() >= 0 and split.units.max() < len(split.y)
+    if not within or (np.bincount(split.units) == 0).any():
+        raise InputError(
+            f"{where}: bad unit numbers",
+            expected="whole numbers (int64) from 0 on, without gaps",
+            fix="number the units, as np.unique(ids, return_inverse=True)[1] does",
         )

@@ -11,7 +11,7 @@ import numpy as np
 from privet.data.dataset import LearnedFact, Split
 from privet.data.description import Description, load_described, write_description
 from privet.data.identity import enter_in_ledger
-from privet.data.learning import charge, learn_bounds, learn_size
+from privet.data.learning import charge, learn_bounds, learn_size, one_of_each
 from privet.errors import InputError
 from privet.ledger import Ledger
 from privet.privacy.randomness import Randomness, SecretStream
@@ -36,7 +36,8 @@ def declare(
     """Write the description of `file` to `out`; what is None is learned with `learn_epsilon`.
 
     Everything learned is charged to the ledger before it is written, and listed in the
-    description, so that every release from this data counts it.
+    description, so that every release from this data counts it. Where `unit_column` is given, all
+    of it is learned and charged for units: the size counts them, and each gives one record.
     """
     if out.exists():  # before anything is charged
         raise InputError("the description file exists", got=out, fix="choose another name")
@@ -78,7 +79,7 @@ def _learned(
     changes: dict[str, Any] = {"learned": tuple(facts)}
     for fact in facts:
         if fact.name == SIZE:
-            changes["nominal_size"] = learn_size(len(records), fact.epsilon, random.sampling)
+            changes["nominal_size"] = learn_size(records.n_units, fact.epsilon, random.sampling)
         else:
             changes |= _learned_bounds(draft, records, columns, fact.epsilon, random.noise)
     return replace(draft, **changes)
@@ -87,14 +88,16 @@ def _learned(
 def _learned_bounds(
     draft: Description, records: Split, columns: list[str], epsilon: float, stream: SecretStream
 ) -> dict[str, Any]:
+    # A unit counts once, however many records it has.
+    rows = records.x if records.units is None else records.x[one_of_each(records, stream)]
     if not draft.is_table:
-        flat = records.x.reshape(len(records), -1).astype(np.float64)
+        flat = rows.reshape(len(rows), -1).astype(np.float64)
         # One record adds its smallest and its largest value: two columns.
         ends = np.stack([flat.min(axis=1), flat.max(axis=1)], axis=1)
         (low, _), (_, high) = learn_bounds(ends, epsilon, stream)
         return {"bounds": (low, high)}
     places = [list(draft.features).index(name) for name in columns]
-    pairs = learn_bounds(records.x[:, places].astype(np.float64), epsilon, stream)
+    pairs = learn_bounds(rows[:, places].astype(np.float64), epsilon, stream)
     return {"features": {**draft.features, **dict(zip(columns, pairs, strict=True))}}
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from privet.data.dataset import Bounds, Dataset, LearnedFact, Split
+from privet.data.dataset import EXAMPLE, Bounds, Dataset, LearnedFact, Split
 from privet.data.tables import read_arrays, read_table, split_by_content
+from privet.data.units import Records, require_apart
 from privet.errors import FaultyEnvironment, InputError
 
 TABLE_SUFFIXES = (".csv", ".parquet")
@@ -28,7 +29,9 @@ class Description:
 
     A table (.csv, .parquet) needs `label` and `features`, whose order is the order of the
     columns; arrays (.npz) need `bounds`. Either `test` or `test_fraction` is given. `parents` are
-    data sets in the ledger that this one was made from; it inherits what was spent on them.
+    data sets in the ledger that this one was made from; it inherits what was spent on them. Where
+    a unit has several records, `unit_column` is the column (or array) with its id; `nominal_size`
+    counts units.
     """
 
     name: str
@@ -40,7 +43,8 @@ class Description:
     label: str | None = None
     features: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
     bounds: tuple[float, float] | None = None
-    unit: str = "example"
+    unit: str = EXAMPLE
+    unit_column: str | None = None
     licence: str = "not stated"
     test_is_public: bool = False
     learned: tuple[LearnedFact, ...] = ()
@@ -92,10 +96,24 @@ class Description:
         names = list(self.features)
         self._need(table == bool(names), "features", names, "bounded columns for a table, only")
         self._need(table == (pair is None), "bounds", pair, "[low, high] for .npz, only")
+        self._check_unit_column()
         pairs = {**self.features, **({"bounds": pair} if pair else {})}
         for key, (low, high) in pairs.items():
             sound = low < high and math.isfinite(high - low)
             self._need(sound, key, f"[{low}, {high}]", "finite bounds, low < high")
+
+    def _check_unit_column(self) -> None:
+        column = self.unit_column
+        if column is None:
+            return
+        used = (*self.features, self.label) if self.is_table else ("x", "y")
+        self._need(
+            column not in used, "unit_column", column, "a column that is used for nothing else"
+        )
+        named = self.unit != EXAMPLE
+        self._need(
+            named, "unit", self.unit, f"a name for whose records '{column}' groups, as 'user'"
+        )
 
     def _need(self, fulfilled: bool, key: str, got: object, expected: str) -> None:
         if not fulfilled:
@@ -178,15 +196,24 @@ def write_description(
 def read_parts(description: Description, folder: Path) -> tuple[Split, Split]:
     """Training and test records, as the description says."""
     train = _read_part(description, folder / description.train)
-    if description.test is not None:
-        return train, _read_part(description, folder / description.test)
-    return split_by_content(train, description.test_fraction or 0.0)
+    if description.test is None:
+        return split_by_content(train, description.test_fraction or 0.0)
+    test = _read_part(description, folder / description.test)
+    if description.test_is_public:
+        require_apart(train, test, description.unit)
+    return train.split, test.split
 
 
-def _read_part(facts: Description, path: Path) -> Split:
+def _read_part(facts: Description, path: Path) -> Records:
     if facts.label is None:
-        return read_arrays(path, classes=facts.classes)
-    return read_table(path, features=[*facts.features], label=facts.label, classes=facts.classes)
+        return read_arrays(path, classes=facts.classes, unit_column=facts.unit_column)
+    return read_table(
+        path,
+        features=[*facts.features],
+        label=facts.label,
+        classes=facts.classes,
+        unit_column=facts.unit_column,
+    )
 
 
 def _suffix(name: str) -> str:
@@ -207,6 +234,7 @@ _DATA_KEYS = {
     "classes": "a list of texts",
     "nominal_size": "a whole number",
     "unit": "a text",
+    "unit_column": "a text",
     "licence": "a text",
     "test_is_public": "true or false",
     "bounds": "a pair of numbers",

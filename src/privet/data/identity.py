@@ -3,11 +3,12 @@
 A plain hash of a record can be reversed by guessing records; a keyed one cannot without the key,
 which stays with the ledger. Each record has two digests: of its values as they are (the same file
 declared with other bounds is recognised), and of its values brought to [0, 1] by the public bounds
-and rounded to 16 bits (the same image as bytes and as floats is recognised). Labels are left out:
-relabelled records are still the same people's.
+and rounded to 16 bits (the same image as bytes and as floats is recognised). Labels and units are
+left out: relabelled or regrouped records are still the same people's.
 """
 
 import hashlib
+from collections import defaultdict
 from typing import Final
 
 import numpy as np
@@ -30,13 +31,18 @@ def row_digests(data: Dataset, key: bytes, *, scaled: bool = True) -> list[bytes
 
 
 def set_digest(data: Dataset, key: bytes) -> str:
-    """A keyed digest of all training records with their labels, whatever their order."""
+    """A keyed digest of all training records with their labels and units, whatever their order."""
     flat = data.train.x.reshape(len(data.train), -1)
-    labelled = sorted(
+    parts = [
         _digest(_raw(row) + int(y).to_bytes(4, "little"), key)
         for row, y in zip(flat, data.train.y, strict=True)
-    )
-    digest = hashlib.blake2b(b"".join(labelled), key=key, digest_size=32)
+    ]
+    if data.train.units is not None:  # who owns what counts, not how the owners are numbered
+        owned: dict[int, list[bytes]] = defaultdict(list)
+        for unit, part in zip(data.train.units.tolist(), parts, strict=True):
+            owned[unit].append(part)
+        parts = [_digest(b"".join(sorted(records)), key) for records in owned.values()]
+    digest = hashlib.blake2b(b"".join(sorted(parts)), key=key, digest_size=32)
     return f"blake2b-keyed:{digest.hexdigest()}"
 
 
@@ -44,6 +50,7 @@ def enter_in_ledger(data: Dataset, ledger: Ledger, *, bounds_known: bool = True)
     """Register the records of `data`; returns their keyed digest.
 
     Before bounds are learned only raw digests can be entered; the rest follows with the first run.
+    Records on which something was spent for one unit are refused for another.
     """
     key = ledger.digest_key
     snapshot = set_digest(data, key)
@@ -54,6 +61,7 @@ def enter_in_ledger(data: Dataset, ledger: Ledger, *, bounds_known: bool = True)
         rows=row_digests(data, key, scaled=bounds_known),
         parents=data.parents,
     )
+    ledger.require_one_unit(data.name)
     return snapshot
 
 

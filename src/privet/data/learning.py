@@ -1,9 +1,10 @@
 """Public facts learned from private records, each with pure epsilon and a charge in the ledger.
 
 Guarantee: `learn_size` and `learn_bounds` are epsilon-DP under add/remove neighbours (Laplace
-mechanism on counts). Under replace-one they are 2 epsilon-DP.
+mechanism on counts) for what they are given one row of each: records, or units if only one record
+of each unit is given (`one_of_each`). Under replace-one they are 2 epsilon-DP.
 
-Bounds follow the usual approach for unknown ranges: every record adds one to the bucket of its
+Bounds follow the usual approach for unknown ranges: every row adds one to the bucket of its
 value on a public scale of powers of two; a bucket counts as occupied where its noisy count passes
 a threshold that empty buckets all stay below with probability 1 - FAILURE.
 """
@@ -16,7 +17,7 @@ import dp_accounting as dp
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.dataset import LearnedFact
+from privet.data.dataset import LearnedFact, Split
 from privet.errors import InputError
 from privet.ledger import Ledger
 from privet.privacy.noise import LaplaceNoise
@@ -31,10 +32,26 @@ EDGES: Final = np.array(
 
 
 def learn_size(n: int, epsilon: float, stream: SecretStream) -> int:
-    """A noisy count of `n` records, at least 1."""
+    """A noisy count of `n` units, at least 1."""
     noise = LaplaceNoise(scale=1.0 / _positive(epsilon), sensitivity=1.0)
     noisy = noise.add_to(np.array([float(n)]), step=0, stream=stream)
     return max(1, round(float(noisy[0])))
+
+
+def one_of_each(records: Split, stream: SecretStream) -> NDArray[np.int64]:
+    """The places of one record of each unit, chosen at random.
+
+    Proof note: given all records of a unit, a count of values would move by as many as it has. A
+    unit's choice is a function of its own records and of a draw of its own, so adding or removing
+    a unit adds or removes one chosen record and leaves the law of the others as it was. For each
+    outcome of the draws the counts are neighbours; hence so are their mixtures.
+    """
+    counts = np.bincount(records.unit_of_record)
+    draws = stream.uniform(len(counts), purpose="one of each unit", step=0)
+    order = np.argsort(records.unit_of_record, kind="stable")
+    starts = np.cumsum(counts) - counts
+    chosen: NDArray[np.int64] = order[starts + (draws * counts).astype(np.int64)]
+    return chosen
 
 
 def learn_bounds(
@@ -42,7 +59,7 @@ def learn_bounds(
 ) -> list[tuple[float, float]]:
     """Bounds of each column, powers of two that cover (nearly) all occupied buckets.
 
-    All columns share `epsilon`: a record adds one to one bucket of each, so the L1 sensitivity of
+    All columns share `epsilon`: a row adds one to one bucket of each, so the L1 sensitivity of
     all counts together is the number of columns.
     """
     n_columns = columns.shape[1]

@@ -17,17 +17,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.data.dataset import Split
+from privet.data.units import Records, grouped, place_of
 from privet.errors import FaultyEnvironment, InputError
 
 _FILL = "fill or drop missing values before training"
 
 
-def read_table(path: Path, *, features: Sequence[str], label: str, classes: Sequence[str]) -> Split:
+def read_table(
+    path: Path,
+    *,
+    features: Sequence[str],
+    label: str,
+    classes: Sequence[str],
+    unit_column: str | None = None,
+) -> Records:
     """Read the named columns of a CSV or Parquet table, the label as an index into `classes`."""
     _check_file(path)
     read = _read_parquet if path.suffix.lower() == ".parquet" else _read_csv
+    others = [label] if unit_column is None else [label, unit_column]
     with _one_line_errors(path):
-        x, labels = read(path, features, label)
+        x, (labels, *owners) = read(path, features, others)
     if len(x) == 0:
         raise InputError(f"{path} has a header but no rows", expected="at least one row")
     bad = np.argwhere(~np.isfinite(x))
@@ -36,12 +45,16 @@ def read_table(path: Path, *, features: Sequence[str], label: str, classes: Sequ
         raise InputError(
             f"{path}: NaN or infinite value in row {row}, column '{column}'", fix=_FILL
         )
-    return Split(x=x, y=_label_indices(path, labels, classes))
+    names = ["" if cell is None else str(cell) for cell in labels]
+    split = Split(x=x, y=_label_indices(path, names, classes))
+    return (
+        Records(split=split) if unit_column is None else grouped(path, split, unit_column, *owners)
+    )
 
 
-def read_arrays(path: Path, *, classes: Sequence[str]) -> Split:
+def read_arrays(path: Path, *, classes: Sequence[str], unit_column: str | None = None) -> Records:
     """Read the arrays `x` (examples first) and `y` (class indices or names) of an NPZ file."""
-    x, y = read_npz(path, ("x", "y"))
+    x, y, *owners = read_npz(path, ["x", "y"] + ([] if unit_column is None else [unit_column]))
     if x.ndim < 2 or x.dtype.kind not in "uif":
         raise InputError(
             f"{path}: 'x' cannot be used",
@@ -60,7 +73,17 @@ def read_arrays(path: Path, *, classes: Sequence[str]) -> Split:
     named = y.dtype.kind == "U"
     indices = _label_indices(path, y.tolist(), classes) if named else y.astype(np.int64)
     _check_range(path, indices, len(classes))
-    return Split(x=x.astype(x.dtype.newbyteorder("="), copy=False), y=indices)
+    split = Split(x=x.astype(x.dtype.newbyteorder("="), copy=False), y=indices)
+    if unit_column is None:
+        return Records(split=split)
+    (cells,) = owners
+    if cells.shape != y.shape:
+        raise InputError(
+            f"{path}: '{unit_column}' cannot be used",
+            got=f"shape {cells.shape}",
+            expected=f"{len(x)} ids",
+        )
+    return grouped(path, split, unit_column, cells.tolist())
 
 
 def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
@@ -78,18 +101,21 @@ def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
             return [archive[name] for name in names]
 
 
-def split_by_content(split: Split, test_fraction: float) -> tuple[Split, Split]:
-    """Part records into train and test, each by a hash of its own content.
+def split_by_content(records: Records, test_fraction: float) -> tuple[Split, Split]:
+    """Part records into train and test, each by a hash of its own content, or of its unit's id.
 
-    Guarantee: adding or removing a record moves no other record. Two data sets that differ in
-    one record thus give training sets that differ in at most that record, which is what the
-    accountant assumes. A shuffled split would not: one more row reshuffles all the others.
+    Guarantee: adding or removing a unit moves no other unit. Two data sets that differ in
+    one unit thus give training sets that differ in at most that unit, which is what the
+    accountant assumes. A shuffled split would not: one more row reshuffles all the others. All
+    records of a unit go to the same side.
     """
-    threshold = int(test_fraction * 2**64)
-    places = [_place(row, int(label)) for row, label in zip(split.x, split.y, strict=True)]
-    in_test = np.array([place < threshold for place in places], dtype=bool)
-    train = Split(x=split.x[~in_test], y=split.y[~in_test])
-    return train, Split(x=split.x[in_test], y=split.y[in_test])
+    split, threshold = records.split, int(test_fraction * 2**64)
+    if split.units is None:
+        places = [_place(row, int(label)) for row, label in zip(split.x, split.y, strict=True)]
+    else:
+        places = [place_of(name) for name in records.ids]
+    in_test = np.array([place < threshold for place in places], dtype=bool)[split.unit_of_record]
+    return split.part(~in_test), split.part(in_test)
 
 
 def _place(row: NDArray[np.generic], label: int) -> int:
@@ -101,16 +127,17 @@ def _place(row: NDArray[np.generic], label: int) -> int:
 
 
 def _read_csv(
-    path: Path, features: Sequence[str], label: str
-) -> tuple[NDArray[np.float64], list[str]]:
+    path: Path, features: Sequence[str], others: Sequence[str]
+) -> tuple[NDArray[np.float64], list[list[Any]]]:
     x: list[list[float]] = []
-    labels: list[str] = []
+    cells: list[list[Any]] = [[] for _ in others]
     with path.open(encoding="utf-8-sig", newline="") as stream:
         rows = (row for row in csv.reader(stream, strict=True) if row)  # blank lines are none
         header = [name.strip() for name in next(rows, [])]
         if not header:
             raise InputError(f"{path} is empty", expected="a header and at least one row")
-        *places, label_place = _column_places(path, header, [*features, label])
+        places = _column_places(path, header, [*features, *others])
+        number_places, other_places = places[: len(features)], places[len(features) :]
         for number, row in enumerate(rows, start=1):
             if len(row) != len(header):
                 raise InputError(
@@ -118,9 +145,10 @@ def _read_csv(
                     got=f"{len(row)} cells",
                     expected=f"{len(header)}, as in the header",
                 )
-            x.append([_number(path, row[place], number, header[place]) for place in places])
-            labels.append(row[label_place].strip())
-    return np.array(x, dtype=np.float64).reshape(len(x), len(features)), labels
+            x.append([_number(path, row[place], number, header[place]) for place in number_places])
+            for column, place in zip(cells, other_places, strict=True):
+                column.append(row[place].strip())
+    return np.array(x, dtype=np.float64).reshape(len(x), len(features)), cells
 
 
 def _number(path: Path, cell: str, row: int, column: str) -> float:
@@ -138,8 +166,8 @@ def _number(path: Path, cell: str, row: int, column: str) -> float:
 
 
 def _read_parquet(
-    path: Path, features: Sequence[str], label: str
-) -> tuple[NDArray[np.float64], list[str]]:
+    path: Path, features: Sequence[str], others: Sequence[str]
+) -> tuple[NDArray[np.float64], list[list[Any]]]:
     try:
         import pyarrow.parquet
     except ImportError:
@@ -147,11 +175,10 @@ def _read_parquet(
             "Parquet files need pyarrow, which is not installed",
             fix="pip install 'privet[parquet]'",
         ) from None
-    _column_places(path, pyarrow.parquet.read_schema(path).names, [*features, label])
-    table = pyarrow.parquet.read_table(path, columns=[*features, label])
+    _column_places(path, pyarrow.parquet.read_schema(path).names, [*features, *others])
+    table = pyarrow.parquet.read_table(path, columns=[*features, *others])
     columns = [_parquet_numbers(path, name, table.column(name)) for name in features]
-    labels = ["" if cell is None else str(cell) for cell in table.column(label).to_pylist()]
-    return np.stack(columns, axis=1), labels
+    return np.stack(columns, axis=1), [table.column(name).to_pylist() for name in others]
 
 
 def _parquet_numbers(path: Path, name: str, column: Any) -> NDArray[np.float64]:

@@ -1,0 +1,39 @@
+import pytest
+
+from privet.cli import app
+from privet.data import load
+from privet.data.description import read_description
+
+
+@pytest.fixture
+def visits(tmp_path):
+    rows = [f"u{i // 3},{i % 10},{'yes' if i % 2 else 'no'}" for i in range(60)]
+    file = tmp_path / "visits.csv"
+    file.write_text("\n".join(["user_id,age,ill", *rows, ""]))
+    return file
+
+
+def declare(visits, *more):
+    app(
+        [
+            *("data", "declare", str(visits), "--label", "ill", "--classes", "no", "yes"),
+            *("--feature", "age=0:10", "--nominal-size", "20", "--test-fraction", "0.3"),
+            *("--out", str(visits.with_suffix(".toml")), *more),
+        ],
+        result_action="return_value",
+    )
+    return visits.with_suffix(".toml")
+
+
+def test_a_unit_column_given_on_the_command_line_groups_the_records(visits):
+    written = declare(visits, "--unit", "user", "--unit-column", "user_id")
+    facts = read_description(written)
+    assert (facts.unit, facts.unit_column, facts.nominal_size) == ("user", "user_id", 20)
+    data = load(written)
+    assert data.train.n_units + data.test.n_units == 20
+    assert len(data.train) == 3 * data.train.n_units
+
+
+def test_without_one_every_record_is_a_unit(visits):
+    data = load(declare(visits))
+    assert data.train.units is None
