@@ -2,8 +2,8 @@
 
     python benchmarks/recipe_search.py --data mnist --epsilon 3 --grid grid.json --device cuda
 
-`grid.json` holds a list of settings. Each is trained on the training records without the last
-`--holdout` of them, and scored on those; the test set is not opened. Nothing of the search is
+`grid.json` holds a list of settings. Each is trained on the training records without `--holdout` of
+them, spread evenly over the file, and scored on those; the test set is not opened. Nothing of the search is
 charged to a ledger that matters: recipes found so say `tuning: uncharged` on the data they were
 found on. Writes one JSON with every try.
 """
@@ -24,13 +24,14 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def without_holdout(data: privet.data.Dataset, size: int) -> privet.data.Dataset:
-    """The training records less the last `size`, which take the place of the test set."""
-    last = np.arange(len(data.train)) >= len(data.train) - size
+    """The training records less `size` of them, which take the place of the test set."""
+    held = np.zeros(len(data.train), dtype=bool)
+    held[np.linspace(0, len(data.train) - 1, size).astype(int)] = True
     return replace(
         data,
         name=f"{data.name}-search",
-        train=data.train.part(~last),
-        test=data.train.part(last),
+        train=data.train.part(~held),
+        test=data.train.part(held),
         test_is_public=True,
         nominal_size=data.nominal_size - size,
     )

@@ -5,8 +5,10 @@ Exit codes: 0 done, 1 a check failed, 2 bad input, 3 faulty environment.
 
 import contextlib
 import errno
+import os
 import sqlite3
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -30,6 +32,7 @@ app = App(
 app.command(data_app)
 app.command(ledger_app)
 
+LEAD_SPEAKS_SECONDS = 1.0
 FULL_OR_FORBIDDEN = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -58,8 +61,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int) -> None:
+    if _follows():  # the lead says it; a moment for that, since torchrun stops all with the first
+        time.sleep(LEAD_SPEAKS_SECONDS)
+        sys.exit(code)
     err.print(f"privet: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)
+
+
+def _follows() -> bool:
+    """Whether `torchrun` started this process as another than the lead, which speaks for all."""
+    return os.environ.get("WORLD_SIZE", "1") != "1" and os.environ.get("RANK", "0") != "0"
 
 
 @app.command
@@ -99,13 +110,15 @@ def train(
         Print the trust card as JSON, nothing else.
     """
     import privet
+    from privet.engine.ranks import Ranks
     from privet.guarantee import check_target
     from privet.training.registry import find_method
 
     find_method(method)
     check_target(epsilon, delta)
-    loaded = privet.data.load(data, data_dir)
-    with _progress(quiet=json) as watch:
+    with Ranks.joined() as ranks, _progress(quiet=json) as watch:
+        with ranks.agreed():
+            loaded = privet.data.load(data, data_dir)
         release = privet.train(
             method,
             loaded,
@@ -116,13 +129,93 @@ def train(
             reference=_reference(data, data_dir),
             **options.given(),
         )
-    _show_release(release.trust, out, as_json=json)
+    if ranks.leads:
+        _show_release(release.trust, out, as_json=json)
 
 
 def _reference(data: str, data_dir: Path | None) -> dict[str, str | None]:
     """How a resumed run, perhaps started from another folder, finds the data again."""
     name = str(Path(data).resolve()) if data.endswith(".toml") else data
     return {"name": name, "data_dir": None if data_dir is None else str(data_dir.resolve())}
+
+
+@app.command
+def tune(
+    method: str,
+    /,
+    *,
+    data: str,
+    epsilon: float,
+    delta: float = 1e-5,
+    search: Path,
+    out: Path,
+    trials: float = 10.0,
+    holdout: float = 0.1,
+    shape: float = 1.0,
+    data_dir: DataDir = None,
+    options: Options = TrainingOptions(),  # noqa: B008 - frozen
+    json: Json = False,
+) -> None:
+    """Choose the settings of training on the private records, and pay for the choice.
+
+    Trains a random, secret number of candidates and releases the best one; the target covers all.
+
+    Example: privet tune dpsgd --data digits --epsilon 3 --search search.toml --out runs/tuned
+
+    where search.toml says: learning_rate = [0.1, 0.25, 0.5], clip_norm = [0.1, 1.0], epochs = 20,
+    each on a line of its own.
+
+    Parameters
+    ----------
+    method
+        How to train; see `privet methods`.
+    data
+        A name from `privet data list`, or your description file (.toml).
+    epsilon
+        Privacy target for all trials and the choice, under add/remove neighbours.
+    delta
+        Of the target; well below 1 / size of the data.
+    search
+        A .toml file: a list of candidates for each setting to choose, one value for others.
+        Candidates must be public: values you would try on any data.
+    out
+        Folder of the release, new or empty; a killed search is continued by `privet resume OUT`.
+    trials
+        Expected number of trials; more of them need more noise in each.
+    holdout
+        Share of the units that score the trials and train none.
+    shape
+        Of the distribution of the number of trials: 1 geometric, 0 logarithmic.
+    data_dir
+        Where the files of a named data set are.
+    options
+        Settings of the method that are not searched.
+    json
+        Print the trust card as JSON, nothing else.
+    """
+    import privet
+    from privet.guarantee import check_target
+    from privet.tuning.search import read_search
+
+    check_target(epsilon, delta)
+    candidates = read_search(search)
+    loaded = privet.data.load(data, data_dir)
+    with _progress(quiet=json, of_trials=True) as watch:
+        release = privet.tune(
+            method,
+            loaded,
+            epsilon=epsilon,
+            delta=delta,
+            search=candidates,
+            trials=trials,
+            holdout=holdout,
+            shape=shape,
+            out=out,
+            watch=watch,
+            reference=_reference(data, data_dir),
+            **options.given(),
+        )
+    _show_release(release.trust, out, as_json=json)
 
 
 @app.command
@@ -137,19 +230,42 @@ def resume(folder: Path, /, *, json: Json = False) -> None:
         Print the trust card as JSON, nothing else.
     """
     import privet
+    from privet.engine.ranks import Ranks
     from privet.training import dpsgd
+    from privet.tuning import resume as resume_search
+
+    searches = _searches(folder)
+    with Ranks.joined() as ranks, _progress(quiet=json, of_trials=searches) as watch:
+        with ranks.agreed():
+            found = _reference_in(folder) if ranks.leads else {}
+        found = ranks.told(found)
+        with ranks.agreed():
+            loaded = privet.data.load(found["name"], found["data_dir"])
+        go_on = resume_search if searches else dpsgd.resume
+        release = go_on(folder, loaded, watch=watch)
+    if ranks.leads:
+        _show_release(release.trust, folder, as_json=json)
+
+
+def _searches(folder: Path) -> bool:
+    from privet.files import read_json
+    from privet.training.run_folder import RunFolder
+
+    begun = RunFolder(folder).settings
+    return begun.exists() and "search" in read_json(begun)
+
+
+def _reference_in(folder: Path) -> dict[str, str | None]:
     from privet.training.run_folder import RunFolder
 
     _, record = RunFolder.open(folder)
-    if not record.get("data"):
+    reference: dict[str, str | None] | None = record.get("data")
+    if not reference:
         raise InputError(
             "the run does not say where its data are",
             fix="resume it from Python: privet.training.dpsgd.resume(folder, data)",
         )
-    loaded = privet.data.load(record["data"]["name"], record["data"]["data_dir"])
-    with _progress(quiet=json) as watch:
-        release = dpsgd.resume(folder, loaded, watch=watch)
-    _show_release(release.trust, folder, as_json=json)
+    return reference
 
 
 @app.command
@@ -261,6 +377,44 @@ def methods(*, json: Json = False) -> None:
 
 
 @app.command
+def recipes(*, json: Json = False) -> None:
+    """List the recipes: settings that were found to work well, and on which data.
+
+    Parameters
+    ----------
+    json
+        Machine-readable.
+    """
+    from privet.training.recipes import RECIPES
+
+    if json:
+        print_json([asdict(recipe) for recipe in RECIPES.values()])
+        return
+    for recipe in RECIPES.values():
+        out.print(f"{recipe.name:<16} {recipe.summary}", soft_wrap=True, highlight=False)
+        chosen = ", ".join(f"{name} {value}" for name, value in recipe.settings.items())
+        out.print(f"{'':<16} {chosen}", soft_wrap=True, highlight=False)
+
+
+@app.command
+def models(*, json: Json = False) -> None:
+    """List the networks that `privet train --model` can build.
+
+    Parameters
+    ----------
+    json
+        Machine-readable.
+    """
+    from privet.models import describe
+
+    listed = describe()
+    if json:
+        print_json([{"name": name, "summary": summary} for name, summary in listed])
+    for name, summary in listed if not json else []:
+        out.print(f"{name:<16} {summary}", soft_wrap=True, highlight=False)
+
+
+@app.command
 def demo(*, out_folder: Annotated[Path, Parameter(name="--out")] = Path("runs/demo")) -> int:
     """Run the whole story on embedded data: train, guarantee, release, verify, report.
 
@@ -285,14 +439,15 @@ def _show_release(trust: Any, folder: Path, *, as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[Any], None] | None]:
+def _progress(*, quiet: bool, of_trials: bool = False) -> Iterator[Callable[[Any], None] | None]:
     """A bar on stderr with the steps done, the time left and the epsilon spent so far."""
     if quiet:
         yield None
         return
     from privet.engine.progress import StepBar
+    from privet.tuning.progress import TrialBar
 
-    with StepBar(err) as bar:
+    with (TrialBar if of_trials else StepBar)(err) as bar:
         yield bar.update
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from privet.data.dataset import Bounds, Split
 from privet.engine.account import RunAccount
+from privet.engine.averaging import WeightAverage
 from privet.engine.examples import Examples
 from privet.engine.plan import Plan
 from privet.engine.trainer import PrivateTrainer
@@ -71,6 +72,8 @@ class Maker:
         clipper=None,
         optimizer=None,
         randomness=None,
+        average=None,
+        augmentation=None,
         **plan_changes,
     ):
         plan = Plan(**(PLAN | plan_changes))
@@ -90,6 +93,8 @@ class Maker:
             clipper=clipper or FastClipper(model, loss, plan.clip_norm),
             randomness=randomness or Randomness.seeded(seed),
             account=account,
+            average=average and WeightAverage(model, average),
+            augmentation=augmentation,
         )
 
 

@@ -10,7 +10,8 @@ import torch
 from privet.engine.account import RunAccount
 from privet.engine.checkpoint import load_checkpoint, restore, save_checkpoint
 from privet.engine.handover import _events
-from privet.errors import BudgetExceeded, InputError
+from privet.engine.tuned import DECLARED
+from privet.errors import BudgetExceeded, CheckFailed, InputError
 from privet.privacy.randomness import Randomness
 
 CPU = torch.device("cpu")
@@ -20,10 +21,12 @@ CPU = torch.device("cpu")
 def killed(make_trainer, tools, tmp_path):
     """A run that went on for two steps after its checkpoint at step 2, then died."""
 
-    def make(keep_keys, dropout=False, **plan):
+    def make(keep_keys, dropout=False, **changes):
         journal = tmp_path / "steps.log"
         model = make_trainer.model(dropout=dropout)
-        trainer = make_trainer(model=model, journal=journal, randomness=Randomness.fresh(), **plan)
+        trainer = make_trainer(
+            model=model, journal=journal, randomness=Randomness.fresh(), **changes
+        )
         tools.run(trainer, until=2)
         save_checkpoint(tmp_path / "checkpoint.pt", trainer, keep_keys=keep_keys)
         tools.run(trainer, until=4)
@@ -32,13 +35,16 @@ def killed(make_trainer, tools, tmp_path):
     return make
 
 
-def resume(make_trainer, tools, trainer, journal, tmp_path, dropout=False):
+def resume(make_trainer, tools, trainer, journal, tmp_path, dropout=False, **changes):
     checkpoint = load_checkpoint(tmp_path / "checkpoint.pt", CPU)
     torch.manual_seed(99)  # whatever state the new process is in
     again = make_trainer(
         model=make_trainer.model(dropout=dropout),
-        account=RunAccount(trainer.account.ledger, trainer.account.run_id, journal),
+        account=RunAccount(
+            trainer.account.ledger, trainer.account.run_id, journal, cycle=trainer.plan.cycle
+        ),
         randomness=checkpoint.randomness or Randomness.fresh(),
+        **changes,
     )
     restore(again, checkpoint)
     assert again.next_step == 2
@@ -57,6 +63,55 @@ def test_with_keys_a_resumed_run_is_bit_equal_and_free(
     assert again.account.redone_steps == 0
 
 
+BANDED = {"sampler_name": "cyclic-poisson", "cycle": 3, "bands": (0.9, 0.4, 0.1)}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"average": 0.9},
+        BANDED,
+        {"sampler_name": "fixed-batches", "cycle": 3, "sampling_rate": 1 / 3},
+        {"sampler_name": "shuffled", "cycle": 3, "sampling_rate": 1 / 3},
+    ],
+    ids=["average", "banded", "fixed", "shuffled"],
+)
+def test_everything_a_step_depends_on_is_in_the_checkpoint(
+    make_trainer, tools, killed, tmp_path, changes
+):
+    trainer, journal = killed(keep_keys=True, **changes)
+    again = resume(make_trainer, tools, trainer, journal, tmp_path, **changes)
+    tools.run(trainer)
+    assert torch.equal(tools.weights(again.model), tools.weights(trainer.model))
+    released = [tools.weights(t.released_model()) for t in (again, trainer)]
+    assert torch.equal(*released)
+    assert again.account.redone_steps == 0
+
+
+@pytest.mark.parametrize("changes", [BANDED, {"sampler_name": "shuffled", "cycle": 3}])
+def test_where_units_have_turns_a_step_that_differs_ends_the_run(
+    make_trainer, tools, killed, tmp_path, changes
+):
+    """Fresh keys would give a unit another turn than the one it had, at no charge."""
+    trainer, journal = killed(keep_keys=True, **changes)
+    lines = journal.read_bytes().splitlines()
+    lines[2] = b"2 " + b"0" * 32
+    journal.write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(CheckFailed, match="comes out different"):
+        resume(make_trainer, tools, trainer, journal, tmp_path, **changes)
+
+
+def test_without_the_history_of_its_noise_a_banded_run_does_not_go_on(
+    make_trainer, tools, killed, tmp_path
+):
+    trainer, journal = killed(keep_keys=True, **BANDED)
+    path = tmp_path / "checkpoint.pt"
+    state = torch.load(path, weights_only=True)
+    torch.save(state | {"noise_history": None}, path)
+    with pytest.raises(CheckFailed, match="comes out different"):
+        resume(make_trainer, tools, trainer, journal, tmp_path, **BANDED)
+
+
 def test_without_keys_every_repeated_step_is_charged_and_accounted(
     make_trainer, tools, killed, tmp_path, make_data
 ):
@@ -65,7 +120,7 @@ def test_without_keys_every_repeated_step_is_charged_and_accounted(
     assert again.account.redone_steps == 2  # steps 2 and 3; 4 and 5 had not been done
     record = again.account.ledger.run(again.account.run_id)
     assert (record.charged, record.redone) == (6, 2)
-    (label, event), *_ = reversed(_events(again, make_data()))
+    (label, event), *_ = reversed(_events(again, make_data(), DECLARED))
     assert label == "train"
     assert isinstance(event, dp.SelfComposedDpEvent)
     assert event.count == 6 + 2

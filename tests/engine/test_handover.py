@@ -57,13 +57,14 @@ def test_the_card_has_every_field_and_is_json(finished):
     trainer, data = finished()
     trust = hand_over(trainer, data, config={"learning_rate": 0.5}).trust
     assert set(trust) == {
-        "format", "method", "analysis", "data", "privacy", "withheld", "mechanism", "events",
-        "robustness", "attacks", "audit", "utility", "provenance",
+        "format", "method", "analysis", "data", "privacy", "withheld", "tuning", "mechanism",
+        "events", "robustness", "attacks", "audit", "utility", "provenance",
     }  # fmt: skip
     assert json.loads(json.dumps(trust, allow_nan=False)) == trust
     assert trust["mechanism"] == {
         "sampler": "poisson", "sampling_rate": 0.25, "steps": 5, "steps_run": 5, "redone_steps": 0,
-        "clip_norm": 1.0, "noise_multiplier": 1.2, "normaliser": 20.0,
+        "clip_norm": 1.0, "noise_multiplier": 1.2, "normaliser": 20.0, "cycle": 1, "bands": [],
+        "noise": "independent", "contribution": 1, "clipping": {"name": "flat", "numbers": {}},
     }  # fmt: skip
     assert trust["data"]["nominal_size"] == 80
     assert trust["provenance"]["init_seed"] == 4

@@ -124,3 +124,41 @@ def test_running_epsilon_grows_and_never_falls_below_the_exact_one():
     assert shown[0] == 0.0
     assert shown == sorted(shown)
     assert shown[-1] >= epsilon_of(plan.event(), 1e-5)
+
+
+SAMPLERS = ["poisson", "cyclic-poisson", "fixed-batches", "shuffled"]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_sampler_is_calibrated_under_its_own_adjacency(sampler):
+    found = Plan.calibrate(
+        epsilon=2.0, delta=1e-5, nominal_size=1000, batch=100, epochs=5, sampler=sampler, cycle=None
+    )
+    adjacency = found.sampler.adjacencies[0]
+    assert epsilon_of(found.event(), 1e-5, adjacency) <= 2.0
+    looser = Plan(**(found.to_json() | {"noise_multiplier": found.noise_multiplier * 0.99}))
+    assert epsilon_of(looser.event(), 1e-5, adjacency) > 2.0
+    assert found.normaliser == pytest.approx(100)
+    assert found.steps == 50
+
+
+def test_turns_are_counted_and_not_steps():
+    found = Plan.calibrate(
+        epsilon=2.0, delta=1e-5, nominal_size=1000, batch=100, epochs=5, sampler="fixed-batches"
+    )
+    assert (found.cycle, found.turns, found.event().count) == (10, 5, 5)
+    assert found.running_epsilon(10) < found.running_epsilon(11) == found.running_epsilon(20)
+
+
+def test_correlated_noise_is_refused_where_it_is_not_proved():
+    bands = (0.8, 0.5)
+    good = {"epsilon": 2.0, "delta": 1e-5, "nominal_size": 1000, "batch": 50, "epochs": 2}
+    with pytest.raises(InputError, match="turns apart"):
+        Plan.calibrate(**good, bands=bands)
+    with pytest.raises(InputError, match="turns apart"):
+        Plan.calibrate(**good, bands=bands, sampler="shuffled")
+    with pytest.raises(InputError, match="outlasts the cycle"):
+        Plan.calibrate(**good, bands=bands, sampler="cyclic-poisson", cycle=1)
+    plan = Plan.calibrate(**good, bands=bands, sampler="cyclic-poisson")
+    assert plan.cycle == 2
+    assert Plan.from_json(plan.to_json()) == plan

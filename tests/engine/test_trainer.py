@@ -82,7 +82,7 @@ def test_each_update_is_clipped_sum_plus_noise_over_the_normaliser(make_trainer,
 
 @pytest.mark.parametrize("physical", [1, 7, 512])
 def test_the_physical_batch_bounds_memory_and_changes_nothing(make_trainer, monkeypatch, physical):
-    monkeypatch.setattr(trainer_module, "MOST_AT_ONCE", physical)
+    monkeypatch.setitem(trainer_module.MOST_ROWS, "cpu", physical)
     trainer = make_trainer(records=30, sampling_rate=1.0)
     total = trainer._clipped_sum(next(trainer.batches()))
     expected = clipped_sum_by_loop(trainer, make_trainer.split(30), range(30))
@@ -92,7 +92,7 @@ def test_the_physical_batch_bounds_memory_and_changes_nothing(make_trainer, monk
 def test_a_batch_larger_than_the_physical_one_is_summed_whole(make_trainer):
     trainer = make_trainer(records=1200, sampling_rate=1.0)
     batch = next(trainer.batches())
-    assert len(batch.indices) == 1200 > trainer_module.MOST_AT_ONCE
+    assert len(batch.indices) == 1200 > trainer_module.MOST_ROWS["cpu"]
     expected = clipped_sum_by_loop(trainer, make_trainer.split(1200), range(1200))
     assert (trainer._clipped_sum(batch) - expected).norm() <= 1e-5 * 1200 * 0.5
 
@@ -193,12 +193,12 @@ class Recorder:
             setattr(owner, name, self.wrap(name, getattr(owner, name), refuse))
 
     def wrap(self, name, function, refuse):
-        def call(*args):
+        def call(*args, **named):
             if not self.calls or self.calls[-1] != name:
                 self.calls.append(name)
             if name == refuse:
                 raise CheckFailed("refused")
-            return function(*args)
+            return function(*args, **named)
 
         return call
 

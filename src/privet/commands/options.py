@@ -12,18 +12,42 @@ class TrainingOptions:
 
     Attributes
     ----------
+    recipe
+        Settings that were found to work well; see `privet recipes`; what you set yourself wins.
     batch
-        Expected batch; default: a fifth of the declared size, at most 2048.
+        Expected units in a step; default: a fifth of the declared size, at most 2048.
     epochs
         Expected passes over the data; default 30.
     learning_rate
-        First learning rate, in units of the clip norm; falls linearly to zero; default 0.25.
+        First learning rate, in units of the clip norm; default 0.25.
+    schedule
+        How it goes on: linear (default) or cosine to zero, or constant.
+    warmup
+        Share of the steps in which it rises from zero; default 0.
+    optimizer
+        sgd (default) or adam.
     momentum
         Of SGD; default 0.9.
     clip_norm
-        Bound on one example's gradient; default 1.
+        Bound on one unit's gradient; default 1.
+    clipping
+        In which norm: flat (default), per-layer, weighted (by the sizes of the layers).
+    contribution
+        Most records of one unit in a step, where a unit has several; default 8.
+    augment
+        Random views of every example, averaged before clipping: none (default), shift, flip-crop.
+    views
+        How many views; default 1.
+    ema
+        Decay of the moving average of weights that is released; 0 (default): the last weights.
+    sampler
+        poisson (default), cyclic-poisson, fixed-batches, shuffled.
+    cycle
+        Steps in which a unit has one turn, for the samplers with turns.
+    bands
+        Of correlated noise, with cyclic-poisson or fixed-batches; default 1: independent noise.
     model
-        Network; default: by the shape of the examples.
+        Network, see `privet models`; default: by the shape of the examples.
     init_seed
         Seed of the first weights; public; default 0.
     device
@@ -37,11 +61,23 @@ class TrainingOptions:
         For tests only: known noise, so the release gets no epsilon.
     """
 
+    recipe: str | None = None
     batch: int | None = None
     epochs: float | None = None
     learning_rate: float | None = None
+    schedule: str | None = None
+    warmup: float | None = None
+    optimizer: str | None = None
     momentum: float | None = None
     clip_norm: float | None = None
+    clipping: str | None = None
+    contribution: int | None = None
+    augment: str | None = None
+    views: int | None = None
+    ema: float | None = None
+    sampler: str | None = None
+    cycle: int | None = None
+    bands: int | None = None
     model: str | None = None
     init_seed: int | None = None
     device: str | None = None

@@ -8,8 +8,9 @@ hardware) is a step of its own, with a sample and noise of its own, and is charg
 trainer takes fresh keys before it uses one.
 """
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self, final
 
 import dp_accounting as dp
 
@@ -19,12 +20,57 @@ from privet.ledger import Ledger
 from privet.privacy.accounting import DpEvent
 
 
-class RunAccount:
+class Account(ABC):
+    """What a private step asks for leave, whoever keeps the books."""
+
+    @abstractmethod
+    def charge(self, step: int) -> None:
+        """Before the step's output exists."""
+
+    @abstractmethod
+    def differs(self, step: int, fingerprint: str) -> bool:
+        """Whether the step was done before and gave another output."""
+
+    @abstractmethod
+    def confirm(self, step: int, fingerprint: str) -> None:
+        """Before the step's output is used."""
+
+    @property
+    @abstractmethod
+    def books(self) -> "RunAccount":
+        """The account that the ledger knows, where this process keeps it."""
+
+
+@final
+class KeptByLead(Account):
+    """On every process of a run but the lead, whose leave is leave for all: nothing to keep."""
+
+    def charge(self, step: int) -> None:
+        """The lead charges."""
+
+    def differs(self, step: int, fingerprint: str) -> bool:
+        """The lead compares."""
+        return False
+
+    def confirm(self, step: int, fingerprint: str) -> None:
+        """The lead notes it."""
+
+    @property
+    def books(self) -> NoReturn:
+        """Elsewhere."""
+        raise InputError("this process does not keep the run's account", fix="ask the lead")
+
+
+@final
+class RunAccount(Account):
     """Ties a plan to its reservation in the ledger and to the journal of its updates."""
 
-    def __init__(self, ledger: Ledger, run_id: str, journal: Path | None) -> None:
+    def __init__(
+        self, ledger: Ledger, run_id: str, journal: Path | None, *, cycle: int = 1
+    ) -> None:
         self.ledger = ledger
         self.run_id = run_id
+        self._cycle = cycle
         self._path = journal
         self._seen, self._torn_at = _read_journal(journal)
 
@@ -48,11 +94,11 @@ class RunAccount:
         reserved = ledger.reserve(
             dataset,
             label=label,
-            step_event=_step_event(plan, private),
-            steps=plan.steps,
+            step_event=_turn_event(plan, private),
+            steps=plan.turns,
             run_id=run_id,
         )
-        return cls(ledger, reserved, journal)
+        return cls(ledger, reserved, journal, cycle=plan.cycle)
 
     @staticmethod
     def require_reserved(
@@ -60,7 +106,7 @@ class RunAccount:
     ) -> None:
         """Refuse to go on with a plan that is not the one the ledger reserved."""
         run = ledger.run(run_id)
-        planned = (dataset, _step_event(plan, private), plan.steps)
+        planned = (dataset, _turn_event(plan, private), plan.turns)
         if (run.dataset, run.step_event, run.planned) != planned:
             raise CheckFailed(
                 f"the plan of run {run_id} is not the one that was reserved",
@@ -69,8 +115,8 @@ class RunAccount:
             )
 
     def charge(self, step: int) -> None:
-        """Before the step's output exists."""
-        self.ledger.charge(self.run_id, step)
+        """Before the step's output exists; the steps of a cycle are one turn and cost one."""
+        self.ledger.charge(self.run_id, step // self._cycle)
 
     def differs(self, step: int, fingerprint: str) -> bool:
         """Whether the step was done before and gave another output."""
@@ -92,6 +138,11 @@ class RunAccount:
                 file.write(f"{step} {fingerprint}\n".encode())
 
     @property
+    def books(self) -> "RunAccount":
+        """Itself."""
+        return self
+
+    @property
     def redone_steps(self) -> int:
         """Steps that were charged a second time."""
         return self.ledger.run(self.run_id).redone
@@ -101,8 +152,8 @@ class RunAccount:
         self.ledger.settle(self.run_id)
 
 
-def _step_event(plan: Plan, private: bool) -> DpEvent:
-    return plan.event(1).event if private else dp.NonPrivateDpEvent()
+def _turn_event(plan: Plan, private: bool) -> DpEvent:
+    return plan.sampler.turn_event(plan.noise_multiplier) if private else dp.NonPrivateDpEvent()
 
 
 def _read_journal(path: Path | None) -> tuple[dict[int, str], int | None]:

@@ -6,15 +6,18 @@ the redone steps are charged again.
 """
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from privet.engine.ranks import Ranks
 from privet.engine.trainer import PrivateTrainer
 from privet.errors import InputError
 from privet.files import write_atomically
+from privet.privacy.correlated import History
 from privet.privacy.randomness import Randomness, SecretStream
 
 
@@ -25,23 +28,20 @@ class Checkpoint:
     step: int
     model: dict[str, Any]
     optimizer: dict[str, Any]
+    average: dict[str, Any] | None
+    noise_history: History
     randomness: Randomness | None
 
 
 def save_checkpoint(path: Path, trainer: PrivateTrainer, *, keep_keys: bool) -> None:
     """Write the trainer's state, readable by the owner alone."""
-    random = trainer.randomness
-    keys = {
-        "init_seed": random.init_seed,
-        "sampling": random.sampling.key.hex(),
-        "noise": random.noise.key.hex(),
-        "secret": random.secret,
-    }
     state = {
         "step": trainer.next_step,
         "model": trainer.model.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
-        "keys": keys if keep_keys else None,
+        "average": None if trainer.average is None else trainer.average.state(),
+        "keys": keys_of(trainer.randomness) if keep_keys else None,
+        "noise_history": _history_state(trainer.noise_history) if keep_keys else None,
     }
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -52,18 +52,13 @@ def load_checkpoint(path: Path, device: torch.device) -> Checkpoint:
     """Read a checkpoint; tensors and plain values only, no code is run."""
     try:
         state = torch.load(path, map_location=device, weights_only=True)
-        keys = state["keys"]
-        random = keys and Randomness(
-            init_seed=keys["init_seed"],
-            sampling=SecretStream(bytes.fromhex(keys["sampling"])),
-            noise=SecretStream(bytes.fromhex(keys["noise"])),
-            secret=keys["secret"],
-        )
         return Checkpoint(
             step=state["step"],
             model=state["model"],
             optimizer=state["optimizer"],
-            randomness=random,
+            average=state["average"],
+            noise_history=_history(state["noise_history"], state["step"]),
+            randomness=state["keys"] and randomness_from(state["keys"]),
         )
     except FileNotFoundError:
         raise InputError(
@@ -79,5 +74,56 @@ def restore(trainer: PrivateTrainer, checkpoint: Checkpoint) -> None:
     """Put a fresh trainer where the checkpoint left off."""
     trainer.model.load_state_dict(checkpoint.model)
     trainer.optimizer.load_state_dict(checkpoint.optimizer)
+    if trainer.average is not None and checkpoint.average is not None:
+        trainer.average.restore(checkpoint.average)
+    trainer.noise_history = checkpoint.noise_history
     trainer.next_step = checkpoint.step
     trainer.repeating = checkpoint.randomness is not None
+
+
+def shared(checkpoint: Checkpoint | None, ranks: Ranks) -> Checkpoint:
+    """The lead's checkpoint on every rank. Keys and history of the noise stay with the lead."""
+    said = ranks.told(
+        checkpoint and (checkpoint.step, checkpoint.model, checkpoint.optimizer, checkpoint.average)
+    )
+    if checkpoint is not None:
+        return checkpoint
+    step, model, optimizer, average = said
+    return Checkpoint(
+        step=step,
+        model=model,
+        optimizer=optimizer,
+        average=average,
+        noise_history=History.empty(step=step),
+        randomness=None,
+    )
+
+
+def keys_of(random: Randomness) -> dict[str, Any]:
+    """The streams as plain values, for a private file."""
+    return {
+        "init_seed": random.init_seed,
+        "sampling": random.sampling.key.hex(),
+        "noise": random.noise.key.hex(),
+        "secret": random.secret,
+    }
+
+
+def randomness_from(keys: Mapping[str, Any]) -> Randomness:
+    """Inverse of `keys_of`."""
+    return Randomness(
+        init_seed=keys["init_seed"],
+        sampling=SecretStream(bytes.fromhex(keys["sampling"])),
+        noise=SecretStream(bytes.fromhex(keys["noise"])),
+        secret=keys["secret"],
+    )
+
+
+def _history_state(history: History) -> dict[str, Any]:
+    return {"draws": history.draws, "owner": history.owner.hex()}
+
+
+def _history(state: dict[str, Any] | None, step: int) -> History:
+    if state is None:
+        return History.empty(step=step)
+    return History(next_step=step, draws=state["draws"], owner=bytes.fromhex(state["owner"]))

@@ -4,10 +4,11 @@ import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import dp_accounting as dp
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import binomtest
 from torch import nn
 
@@ -15,14 +16,20 @@ from privet.data.dataset import Dataset
 from privet.data.identity import set_digest
 from privet.engine.plan import ASSUMPTIONS
 from privet.engine.trainer import PrivateTrainer
+from privet.engine.tuned import DECLARED, Tuning
 from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis, Privacy
-from privet.privacy.accounting import DpEvent, total_epsilon
+from privet.privacy.accounting import DpEvent, accountant_for, total_epsilon
 from privet.privacy.events import to_json
 from privet.release import CUSTOM, Release
 
+SIZE_IS_PUBLIC = "the number of units is public: shuffled batches depend on it"
+PUBLIC_START = "the first weights, and all that is frozen, were not learned from these records"
 WHEN_REDONE = "when the run was interrupted did not depend on the records"
 KNOWN_NOISE = "sampling and noise were drawn from a known seed: whoever knows it can undo them"
+
+
+RESAMPLES: Final = 2000
 
 
 def hand_over(
@@ -39,7 +46,7 @@ def hand_over(
     plan accounts. No further step can follow.
     """
     release = state(trainer, data, method=method, model_name=model_name, config=config)
-    trainer.account.settle()
+    trainer.account.books.settle()
     return release
 
 
@@ -50,19 +57,26 @@ def state(
     method: str,
     model_name: str,
     config: Mapping[str, Any] | None,
+    tuning: Tuning = DECLARED,
 ) -> Release:
-    """The release, while the run stays open: a run with a folder is closed once it is saved."""
+    """The release, while the run stays open: a run with a folder is closed once it is saved.
+
+    Where this run is the best of several, `tuning` says so, and the guarantee is that of all.
+    """
     trainer.require_unchanged_buffers()
     _require_same_data(trainer, data)
-    events = _events(trainer, data)
+    events = _events(trainer, data, tuning)
     withheld = [] if trainer.randomness.secret else [KNOWN_NOISE]
     trust: dict[str, Any] = {
         "format": "privet-trust/1",
         "method": method,
         "analysis": "sound",
         "data": _data_facts(data),
-        "privacy": [] if withheld else [g.to_json() for g in _guarantees(trainer, data, events)],
+        "privacy": []
+        if withheld
+        else [g.to_json() for g in _guarantees(trainer, data, events, tuning)],
         "withheld": withheld,
+        "tuning": tuning.to_json(),
         "mechanism": _mechanism(trainer),
         "events": [{"label": label, "event": to_json(event)} for label, event in events],
         "robustness": [],
@@ -71,14 +85,16 @@ def state(
         "utility": {},
         "provenance": _provenance(trainer, data, config or {}),
     }
-    release = Release(model=trainer.model, config=_config(data, model_name), trust=trust)
+    release = Release(
+        model=trainer.released_model(), config=release_config(data, model_name), trust=trust
+    )
     if data.test_is_public:
         trust["utility"] = accuracy_figures(release, data)
     return release
 
 
 def _require_same_data(trainer: PrivateTrainer, data: Dataset) -> None:
-    trained_on = trainer.account.ledger.run(trainer.account.run_id).dataset
+    trained_on = trainer.account.books.ledger.run(trainer.account.books.run_id).dataset
     if trained_on != data.name:
         raise InputError(
             "the trainer was given other data", got=f"'{data.name}'", expected=f"'{trained_on}'"
@@ -87,13 +103,23 @@ def _require_same_data(trainer: PrivateTrainer, data: Dataset) -> None:
 
 def accuracy_figures(release: Release, data: Dataset) -> dict[str, Any]:
     """Accuracy on the test records, with its exact 95 % interval."""
-    correct = int((release.predict(data.test.x) == data.test.y).sum())
-    interval = binomtest(correct, len(data.test)).proportion_ci(0.95, method="exact")
+    hits = release.predict(data.test.x) == data.test.y
     return {
-        "test_accuracy": correct / len(data.test),
+        "test_accuracy": float(hits.mean()),
         "test_examples": len(data.test),
-        "interval95": [float(interval.low), float(interval.high)],
+        "interval95": _interval(hits, data.test.units),
     }
+
+
+def _interval(hits: NDArray[np.bool_], units: NDArray[np.int64] | None) -> list[float]:
+    """Exact (Clopper and Pearson) where records are independent; by resampling units otherwise."""
+    if units is None:
+        interval = binomtest(int(hits.sum()), len(hits)).proportion_ci(0.95, method="exact")
+        return [float(interval.low), float(interval.high)]
+    counts, correct = np.bincount(units), np.bincount(units, weights=hits)
+    drawn = np.random.default_rng(0).integers(0, len(counts), (RESAMPLES, len(counts)))
+    accuracies = correct[drawn].sum(1) / counts[drawn].sum(1)
+    return [float(q) for q in np.quantile(accuracies, [0.025, 0.975])]
 
 
 def private_figures(release: Release, data: Dataset) -> dict[str, Any]:
@@ -103,44 +129,65 @@ def private_figures(release: Release, data: Dataset) -> dict[str, Any]:
     return figures | ({} if data.test_is_public else accuracy_figures(release, data))
 
 
-def _events(trainer: PrivateTrainer, data: Dataset) -> list[tuple[str, DpEvent]]:
+def _events(trainer: PrivateTrainer, data: Dataset, tuning: Tuning) -> list[tuple[str, DpEvent]]:
     learned = [
         (f"learned: {fact.name}", dp.LaplaceDpEvent(1.0 / fact.epsilon)) for fact in data.learned
     ]
-    steps = trainer.plan.steps + trainer.account.redone_steps
-    return [*learned, ("train", trainer.plan.event(steps))]
+    turns = trainer.plan.turns + trainer.account.books.redone_steps
+    label = "train" if tuning.selected is None else "tune"
+    return [*learned, (label, tuning.event(trainer.plan.event(turns)))]
 
 
 def _guarantees(
-    trainer: PrivateTrainer, data: Dataset, events: list[tuple[str, DpEvent]]
+    trainer: PrivateTrainer, data: Dataset, events: list[tuple[str, DpEvent]], tuning: Tuning
 ) -> list[Privacy]:
-    redone = trainer.account.redone_steps > 0
-    assumptions = (*ASSUMPTIONS, WHEN_REDONE) if redone else ASSUMPTIONS
+    plan = trainer.plan
+    accountant = accountant_for(events[-1][1])
     return [
         Privacy(
-            epsilon=total_epsilon([e for _, e in events], trainer.plan.delta, adjacency),
-            delta=trainer.plan.delta,
+            epsilon=total_epsilon([e for _, e in events], plan.delta, adjacency),
+            delta=plan.delta,
             unit=data.unit,
             adjacency=adjacency,
             basis=Basis.PROVED,
-            accountant="pld" if len(events) == 1 else "pld, plus pure epsilons of learned facts",
-            sampler=trainer.plan.sampler.name,
-            assumptions=assumptions,
+            accountant=accountant
+            if len(events) == 1
+            else f"{accountant}, plus pure epsilons of learned facts",
+            sampler=plan.sampler.name,
+            assumptions=_assumptions(trainer, tuning),
         )
-        for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)
+        for adjacency in plan.sampler.adjacencies
+        # Nothing is known about the best of several runs under replace-one neighbours.
+        if accountant == "pld" or adjacency is not Adjacency.REPLACE_ONE
     ]
 
 
+def _assumptions(trainer: PrivateTrainer, tuning: Tuning) -> tuple[str, ...]:
+    conditions = (
+        (True, ASSUMPTIONS),
+        (True, (tuning.assumption,)),
+        (trainer.account.books.redone_steps > 0, (WHEN_REDONE,)),
+        (Adjacency.ADD_REMOVE not in trainer.plan.sampler.adjacencies, (SIZE_IS_PUBLIC,)),
+    )
+    return tuple(text for applies, texts in conditions if applies for text in texts if text)
+
+
 def _mechanism(trainer: PrivateTrainer) -> dict[str, Any]:
+    plan = trainer.plan
     return {
-        "sampler": trainer.plan.sampler.name,
-        "sampling_rate": trainer.plan.sampling_rate,
-        "steps": trainer.plan.steps,
+        "sampler": plan.sampler.name,
+        "sampling_rate": plan.sampling_rate,
+        "cycle": plan.cycle,
+        "steps": plan.steps,
         "steps_run": trainer.next_step,
-        "redone_steps": trainer.account.redone_steps,
-        "clip_norm": trainer.plan.clip_norm,
-        "noise_multiplier": trainer.plan.noise_multiplier,
-        "normaliser": trainer.plan.normaliser,
+        "redone_steps": trainer.account.books.redone_steps,
+        "clipping": trainer.geometry.to_json(),
+        "clip_norm": plan.clip_norm,
+        "contribution": trainer.contribution,
+        "noise": "correlated" if plan.bands else "independent",
+        "bands": list(plan.bands),
+        "noise_multiplier": plan.noise_multiplier,
+        "normaliser": plan.normaliser,
     }
 
 
@@ -162,7 +209,7 @@ def _data_facts(data: Dataset) -> dict[str, Any]:
 def _provenance(
     trainer: PrivateTrainer, data: Dataset, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    ledger, run_id = trainer.account.ledger, trainer.account.run_id
+    ledger, run_id = trainer.account.books.ledger, trainer.account.books.run_id
     return {
         **{name: version(name) for name in ("privet", "torch", "dp-accounting")},
         "python": platform.python_version(),
@@ -183,7 +230,8 @@ def _model_summary(model: nn.Module) -> dict[str, Any]:
     }
 
 
-def _config(data: Dataset, model_name: str) -> dict[str, Any]:
+def release_config(data: Dataset, model_name: str) -> dict[str, Any]:
+    """How to build the model and scale its inputs: `config.json`."""
     return {
         "format": "privet-config/1",
         "model": model_name,

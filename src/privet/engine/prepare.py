@@ -1,21 +1,43 @@
 """From a model, an optimiser and data to a private trainer, with every check on the way."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from privet.data.dataset import Dataset
 from privet.data.identity import enter_in_ledger
-from privet.engine.account import RunAccount
-from privet.engine.examples import Examples, made_up_batch
+from privet.engine.account import Account, RunAccount
+from privet.engine.averaging import WeightAverage
+from privet.engine.examples import Augmentation, Examples, made_up_batch
 from privet.engine.plan import Plan
+from privet.engine.ranks import Ranks
 from privet.engine.trainer import PrivateTrainer, require_all_updated
 from privet.errors import InputError
 from privet.ledger import Ledger, default_ledger_path
+from privet.models.fronted import Fronted
 from privet.privacy.clipping import PerExampleLoss, cross_entropy, make_clipper
+from privet.privacy.geometry import FLAT, Geometry
 from privet.privacy.randomness import Randomness
 from privet.privacy.separation import require_separate_examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extras:
+    """What makes private training strong, and changes nothing in its guarantee.
+
+    Attributes:
+        geometry: in which norm a unit's gradient is clipped.
+        contribution: the most records of one unit that a step uses, where units have several.
+        augmentation: random views of every example, averaged before clipping.
+        ema: decay of the moving average of the weights that is released; None for the last ones.
+    """
+
+    geometry: Geometry = FLAT
+    contribution: int = 1
+    augmentation: Augmentation | None = None
+    ema: float | None = None
 
 
 def make_private(
@@ -28,6 +50,10 @@ def make_private(
     batch: int,
     epochs: float,
     clip_norm: float = 1.0,
+    sampler: str = "poisson",
+    cycle: int | None = None,
+    bands: tuple[float, ...] = (),
+    extras: Extras = Extras(),  # noqa: B008 - frozen
     loss: PerExampleLoss = cross_entropy,
     ledger: Ledger | None = None,
     label: str = "custom",
@@ -49,7 +75,11 @@ def make_private(
         delta: of the target.
         batch: expected batch.
         epochs: expected passes over the data.
-        clip_norm: bound on one example's gradient.
+        clip_norm: bound on one unit's gradient.
+        sampler: which units a step sees, by name; see `privacy.sampling`.
+        cycle: of samplers in which every unit has its turn.
+        bands: coefficients of correlated noise; see `privacy.correlated`.
+        extras: geometry of clipping, records of a user, views, average of weights.
         loss: one value for each example.
         ledger: the user's own by default.
         label: how the run is called in the ledger.
@@ -62,6 +92,9 @@ def make_private(
         epochs=epochs,
         clip_norm=clip_norm,
         unit=data.unit,
+        sampler=sampler,
+        cycle=cycle,
+        bands=bands,
     )
     ledger = ledger if ledger is not None else Ledger(default_ledger_path())
     enter_in_ledger(data, ledger)
@@ -73,6 +106,7 @@ def make_private(
         loss=loss,
         randomness=Randomness.fresh(),
         open_account=lambda: RunAccount.open(ledger, data.name, plan, label=label),
+        extras=extras,
     )
 
 
@@ -84,7 +118,9 @@ def assemble(
     *,
     loss: PerExampleLoss,
     randomness: Randomness,
-    open_account: Callable[[], RunAccount],
+    open_account: Callable[[], Account],
+    extras: Extras = Extras(),  # noqa: B008 - frozen
+    ranks: Ranks = Ranks(),  # noqa: B008 - frozen
 ) -> PrivateTrainer:
     """Check the model on made-up inputs, choose its clipper, put the trainer together.
 
@@ -94,17 +130,35 @@ def assemble(
     probe = made_up_batch(data, device)
     require_separate_examples(model, probe[0])
     require_all_updated(model, optimizer)
-    clipper = make_clipper(model, loss, plan.clip_norm, probe=probe)
-    examples = Examples.of(data.train, data.bounds, device)
+    examples = Examples.of(
+        ranks.share(data.train), data.bounds, device, contribution=extras.contribution
+    )
+    trained, augmentation = model, extras.augmentation
+    if isinstance(model, Fronted):  # what never changes is computed once
+        generator = _generator(randomness, device)
+        examples = examples.seen_by(model.front, augmentation, generator)
+        trained, augmentation = model.head, None
+        probe = (model.front(probe[0]).detach(), probe[1])
+    clipper = make_clipper(trained, loss, plan.clip_norm, probe=probe, geometry=extras.geometry)
     return PrivateTrainer(
-        model=model,
+        model=trained,
+        whole=model,
         optimizer=optimizer,
         examples=examples,
         plan=plan,
         clipper=clipper,
         randomness=randomness,
         account=open_account(),
+        average=None if extras.ema is None else WeightAverage(trained, extras.ema),
+        augmentation=augmentation,
+        ranks=ranks,
     )
+
+
+def _generator(randomness: Randomness, device: torch.device) -> torch.Generator:
+    """For views that are drawn once; a resumed run with its keys draws the same."""
+    seed = randomness.sampling.seed(purpose="views", step=0)
+    return torch.Generator(device).manual_seed(seed)
 
 
 def left_for_training(epsilon: float, data: Dataset) -> float:

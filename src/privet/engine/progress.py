@@ -19,9 +19,11 @@ from privet.engine.trainer import PrivateTrainer
 class StepBar:
     """Shows a run on a console; the epsilon shown is a safe, slightly loose figure."""
 
+    title = "training"
+
     def __init__(self, console: Console, readings: int = 20) -> None:
         self._progress = Progress(
-            TextColumn("training"),
+            TextColumn(self.title),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
@@ -50,13 +52,16 @@ class StepBar:
         if self._task is None:
             # Only now: a run that is refused leaves an error and no empty bar.
             self._progress.start()
-            self._task = self._progress.add_task("", total=plan.steps, spent="epsilon ...")
+            self._task = self._progress.add_task("", total=plan.steps, spent="")
+        if step == 1:  # of the run, or of the next one on the same bar
+            self._progress.reset(self._task)
         self._progress.update(self._task, completed=step)
         # An accountant's reading costs some hundredths of a second: take only a few.
         if step % max(1, plan.steps // self._readings) == 0 or step == plan.steps:
-            spent = (
-                f"epsilon {plan.running_epsilon(step):.2f}"
-                if trainer.randomness.secret
-                else "no epsilon: known noise"
-            )
-            self._progress.update(self._task, spent=spent)
+            self._progress.update(self._task, spent=self.spent(trainer))
+
+    def spent(self, trainer: PrivateTrainer) -> str:
+        """What stands behind the bar."""
+        if not trainer.randomness.secret:
+            return "no epsilon: known noise"
+        return f"epsilon {trainer.plan.running_epsilon(trainer.next_step):.2f}"

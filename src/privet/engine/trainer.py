@@ -8,9 +8,12 @@
 | 1/L              | 1/`plan.normaliser`, a constant of the plan     |
 
 Deviations: the paper divides by the lot size L; so do we, but L is fixed beforehand from the
-declared size, never from the batch that came out or from the data.
+declared size, never from the batch that came out or from the data. What one unit contributes may be
+the mean over several views of an example (De et al., 2022) or over the records of a user; it is
+clipped as one. Large batches are summed piece by piece: what fits in memory does not matter.
 """
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,22 +22,27 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from privet.engine.account import RunAccount
-from privet.engine.examples import Examples
+from privet.engine.account import Account
+from privet.engine.averaging import WeightAverage
+from privet.engine.examples import Augmentation, Examples
 from privet.engine.plan import Plan
-from privet.errors import InputError
+from privet.engine.ranks import Ranks
+from privet.errors import CheckFailed, InputError
 from privet.privacy.clipping import Clipper, trainable
-from privet.privacy.noise import fingerprint
-from privet.privacy.randomness import Randomness
+from privet.privacy.correlated import History
+from privet.privacy.geometry import Geometry
+from privet.privacy.noise import GaussianNoise, fingerprint
+from privet.privacy.probing import undisturbed
+from privet.privacy.randomness import Randomness, SecretStream
 
-# Examples clipped at once: bounds memory (at worst one gradient each), not privacy.
-MOST_AT_ONCE: Final = 512
-MOST_GRADIENT_ENTRIES: Final = 2**25
+# Rows clipped at once: bounds memory (at worst one gradient each), not privacy.
+MOST_ROWS: Final = {"cpu": 512, "cuda": 8192}
+MOST_GRADIENT_ENTRIES: Final = {"cpu": 2**25, "cuda": 2**30}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """The examples drawn for one step. Private: neither the indices nor their number may leave."""
+    """The units drawn for one step. Private: neither the indices nor their number may leave."""
 
     step: int
     indices: Tensor
@@ -56,7 +64,11 @@ class PrivateTrainer:
         plan: Plan,
         clipper: Clipper,
         randomness: Randomness,
-        account: RunAccount,
+        account: Account,
+        whole: nn.Module | None = None,
+        average: WeightAverage | None = None,
+        augmentation: Augmentation | None = None,
+        ranks: Ranks = Ranks(),  # noqa: B008 - frozen
     ) -> None:
         if clipper.clip_norm > plan.clip_norm:
             raise InputError(
@@ -73,13 +85,19 @@ class PrivateTrainer:
         self.randomness = randomness
         self.account = account
         self.next_step = 0
+        self.whole = model if whole is None else whole
+        self.average = average
+        self.noise_history = History.empty()  # of correlated noise; as secret as the keys
+        self.ranks = ranks
         self._examples = examples
+        self._augmentation = augmentation
         self._clipper = clipper
         self._drawn: Batch | None = None
         self.repeating = False  # whether lost steps are being done again under their old keys
         self._buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-        parameters = sum(p.numel() for p in trainable(model).values())
-        self._at_once = max(1, min(MOST_AT_ONCE, MOST_GRADIENT_ENTRIES // parameters))
+        views = examples.contribution * examples.views
+        views *= 1 if augmentation is None else augmentation.views
+        self._at_once = _units_at_once(model, views)
 
     def batches(self) -> Iterator[Batch]:
         """The batches of the remaining steps; take each with `step` before the next."""
@@ -100,17 +118,36 @@ class PrivateTrainer:
                 got=f"batch of step {batch.step}",
                 expected=f"the one that batches() drew for step {self.next_step}",
             )
-        self.account.charge(batch.step)
-        noisy, name = self._noisy_sum(batch)
-        if self.repeating and self.account.differs(batch.step, name):
-            # Same sample, other noise: the pair would leak more than two steps are charged. Draw
-            # everything anew, so that the second attempt is a step of its own.
-            self.randomness, self.repeating = self.randomness.renewed(), False
-            noisy, name = self._noisy_sum(self._draw(batch.step))
-        self.account.confirm(batch.step, name)
-        self._set_gradients(noisy / self.plan.normaliser)
+        with self.ranks.agreed():
+            self.account.charge(batch.step)
+            part = self._clipped_sum(batch)
+        total = self.ranks.total(part)
+        with self.ranks.agreed():
+            noisy = self._confirmed(total, batch.step)
+        noisy = self.ranks.from_lead(noisy)
+        self._set_gradients(self._clipper.in_parameters(noisy) / self.plan.normaliser)
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.model, batch.step)
         self.next_step += 1
+
+    @property
+    def geometry(self) -> Geometry:
+        """In which norm a unit's gradient is clipped."""
+        return self._clipper.geometry
+
+    @property
+    def contribution(self) -> int:
+        """The most records of one unit that a step uses."""
+        return self._examples.contribution
+
+    def released_model(self) -> nn.Module:
+        """The model to hand over: the whole of it, with averaged weights where there are any."""
+        if self.average is None:
+            return self.whole
+        with undisturbed(self.model):
+            self.average.copy_to(self.model)
+            return copy.deepcopy(self.whole)
 
     def require_unchanged_buffers(self) -> None:
         """Refuse to release what the model remembered outside the private updates."""
@@ -122,25 +159,74 @@ class PrivateTrainer:
                 )
 
     def _draw(self, step: int) -> Batch:
-        drawn = self.plan.sampler.draw(
-            len(self._examples), step=step, stream=self.randomness.sampling
-        )
+        drawn = self.plan.sampler.draw(len(self._examples), step=step, stream=self._sampling)
         return Batch(step=step, indices=torch.from_numpy(drawn))
 
-    def _noisy_sum(self, batch: Batch) -> tuple[Tensor, str]:
-        """The private sum of a batch, and its name in the journal."""
-        total = self._clipped_sum(batch)
-        noisy = self.plan.noise.add_to(total, step=batch.step, stream=self.randomness.noise)
+    @property
+    def _sampling(self) -> SecretStream:
+        return self.ranks.own(self.randomness.sampling)
+
+    def _require_redoable(self, step: int) -> None:
+        if self.ranks.size > 1:
+            raise CheckFailed(
+                f"step {step} was done before and now comes out different",
+                got=f"a run of {self.ranks.size} processes, which has no way to draw it anew",
+                expected="the same update, from the same keys on the same hardware",
+                fix="start a new run",
+            )
+        if not self.plan.sampler.redoable or self.plan.bands:
+            raise CheckFailed(
+                f"step {step} was done before and now comes out different",
+                got=f"{self.plan.sampler.name} sampling, where every unit has its turn once",
+                expected="the same update, from the same keys on the same hardware",
+                fix="start a new run",
+            )
+
+    def _confirmed(self, total: Tensor, step: int) -> Tensor:
+        """The private sum, noted before it is used; not yet it on a rank that does not lead."""
+        noisy, name = self._noisy_sum(total, step)
+        if self.repeating and self.account.differs(step, name):
+            # Same sample, other noise: the pair would leak more than two steps are charged. Draw
+            # everything anew, so that the second attempt is a step of its own.
+            self._require_redoable(step)
+            self.randomness, self.repeating = self.randomness.renewed(), False
+            noisy, name = self._noisy_sum(self._clipped_sum(self._draw(step)), step)
+        self.account.confirm(step, name)
+        return noisy
+
+    def _noisy_sum(self, total: Tensor, step: int) -> tuple[Tensor, str]:
+        """A sum with noise, and its name in the journal."""
+        noisy = self._with_noise(total, step)
         return noisy, fingerprint(noisy.cpu().numpy()).hex()[:32]
 
+    def _with_noise(self, total: Tensor, step: int) -> Tensor:
+        noise, stream = self.plan.noise, self.randomness.noise
+        if not self.ranks.leads:
+            return total.double()
+        if isinstance(noise, GaussianNoise):
+            return noise.add_to(total, step=step, stream=stream)
+        noisy, self.noise_history = noise.add_to(
+            total, step=step, stream=stream, history=self.noise_history
+        )
+        return noisy
+
     def _clipped_sum(self, batch: Batch) -> Tensor:
-        total = self._clipper.clipped_sum(*self._examples[batch.indices[:0]])
-        with torch.random.fork_rng(), _full_precision():
-            # Dropout draws from an address of the secret stream too: a redone step repeats it.
-            seed = self.randomness.sampling.uniform(1, purpose="forward", step=batch.step)[0]
-            torch.manual_seed(int(seed * 2**53))
-            for chunk in torch.split(batch.indices, self._at_once):
-                total = total + self._clipper.clipped_sum(*self._examples[chunk])
+        parameters = list(trainable(self.model).values())
+        device = parameters[0].device
+        total = torch.zeros(sum(p.numel() for p in parameters), device=device)
+        # Dropout and views draw from an address of the secret stream: a redone step repeats them.
+        seed = self._sampling.seed(purpose="forward", step=batch.step)
+        own = [device] if device.type == "cuda" else []  # other processes may have the other GPUs
+        with torch.random.fork_rng(devices=own), _full_precision():
+            torch.manual_seed(seed)
+            generator = torch.Generator(device).manual_seed(seed)
+            for chunk in torch.split(batch.indices, self._at_once) if len(batch.indices) else ():
+                rows = self._examples.rows(chunk, generator)
+                if self._augmentation is not None:
+                    rows = rows.seen_through(self._augmentation, generator)
+                total = total + self._clipper.clipped_sum(
+                    rows.x, rows.y, views=rows.views, weights=rows.weights
+                )
         return total
 
     def _set_gradients(self, flat: Tensor) -> None:
@@ -150,6 +236,14 @@ class PrivateTrainer:
             part = flat[start : start + parameter.numel()]
             parameter.grad = part.reshape(parameter.shape).to(parameter.dtype)
             start += parameter.numel()
+
+
+def _units_at_once(model: nn.Module, views: int) -> int:
+    parameters = list(trainable(model).values())
+    kind = parameters[0].device.type
+    rows = MOST_ROWS.get(kind, MOST_ROWS["cpu"])
+    entries = MOST_GRADIENT_ENTRIES.get(kind, MOST_GRADIENT_ENTRIES["cpu"])
+    return max(1, min(rows // views, entries // sum(p.numel() for p in parameters)))
 
 
 @contextmanager

@@ -41,14 +41,33 @@ class SecretStream:
     def __repr__(self) -> str:
         return "SecretStream(key=<secret>)"
 
-    def _words(self, n: int, purpose: str, step: int, context: bytes) -> NDArray[np.uint64]:
-        """`n` uniform 64-bit words at the address (purpose, step, context)."""
+    def branch(self, *, purpose: str, step: int) -> "SecretStream":
+        """A stream of its own for a part of a run; nothing else is drawn at this address."""
+        return SecretStream(self._subkey(purpose, step, b""))
+
+    def _subkey(self, purpose: str, step: int, context: bytes) -> bytes:
         name = purpose.encode()  # its length goes first: no two addresses read alike
         address = b"%d|%s|%d|" % (len(name), name, step) + context
-        subkey = hashlib.blake2b(address, key=self.key, digest_size=KEY_BYTES).digest()
+        return hashlib.blake2b(address, key=self.key, digest_size=KEY_BYTES).digest()
+
+    def _words(self, n: int, purpose: str, step: int, context: bytes) -> NDArray[np.uint64]:
+        """`n` uniform 64-bit words at the address (purpose, step, context)."""
+        subkey = self._subkey(purpose, step, context)
         # A fresh subkey for every address, so the counter may start at zero each time.
         cipher = Cipher(algorithms.AES256(subkey), modes.CTR(bytes(16))).encryptor()
         return np.frombuffer(cipher.update(bytes(8 * n)), dtype="<u8")
+
+    def derived(self, name: str) -> "SecretStream":
+        """A stream of its own under this key: unrelated to this one and to other names.
+
+        No draw has the address that the new key comes from: those begin with a number.
+        """
+        address = b"derived|" + name.encode()
+        return SecretStream(hashlib.blake2b(address, key=self.key, digest_size=KEY_BYTES).digest())
+
+    def seed(self, *, purpose: str, step: int) -> int:
+        """A seed for a library's own generator."""
+        return int(self._words(1, purpose, step, b"")[0] >> np.uint64(1))
 
     def uniform(
         self, n: int, *, purpose: str, step: int, context: bytes = b""

@@ -3,6 +3,7 @@
 The loop itself is `engine/trainer.py`; here are its settings, a run's folder, and resuming.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -14,23 +15,39 @@ from torch import nn
 
 from privet.data.dataset import Dataset
 from privet.data.identity import enter_in_ledger
-from privet.engine.account import RunAccount
-from privet.engine.checkpoint import load_checkpoint, restore, save_checkpoint
+from privet.engine.account import Account, KeptByLead
+from privet.engine.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint, shared
 from privet.engine.handover import private_figures, state
 from privet.engine.plan import Plan
-from privet.engine.prepare import assemble, left_for_training
+from privet.engine.prepare import Extras, assemble, left_for_training
+from privet.engine.ranks import Ranks, require_same_start, weights_of
 from privet.engine.trainer import PrivateTrainer
-from privet.errors import FaultyEnvironment, InputError
+from privet.errors import CheckFailed, FaultyEnvironment, InputError
 from privet.files import write_json
 from privet.guarantee import check_target
-from privet.ledger import Ledger, default_ledger_path, new_run_id
+from privet.ledger import Ledger
 from privet.models import create, default_model
+from privet.models.augmentation import AUGMENTATIONS, Views
+from privet.privacy.accounting import DpEvent
 from privet.privacy.clipping import cross_entropy
+from privet.privacy.factorisation import Workload, optimal_coefficients
+from privet.privacy.geometry import GEOMETRIES, Geometry
 from privet.privacy.randomness import Randomness
+from privet.privacy.sampling import SAMPLERS
 from privet.release import Release
+from privet.training.books import Books, handed_round, require_as_many
+from privet.training.recipes import tuning_of
 from privet.training.run_folder import RunFolder
+from privet.training.schedule import SCHEDULES, share_of_peak
 
 Watcher = Callable[[PrivateTrainer], None]
+CHOICES: Final = {
+    "schedule": tuple(SCHEDULES),
+    "optimizer": ("sgd", "adam"),
+    "clipping": GEOMETRIES,
+    "augment": AUGMENTATIONS,
+    "sampler": SAMPLERS,
+}
 CHECKPOINT_SECONDS: Final = 20.0
 
 
@@ -39,14 +56,27 @@ class Settings:
     """What a user may choose. None of it is read off the data.
 
     Attributes:
-        epsilon: target, add/remove neighbours.
+        epsilon: target, add/remove neighbours (zero-out where the sampler knows no other).
         delta: of the target.
-        batch: expected batch; default: a fifth of the nominal size, at most 2048.
+        batch: expected units in a step; default: a fifth of the nominal size, at most 2048.
         epochs: expected passes over the data.
-        learning_rate: of SGD on the update in units of the clip norm; falls linearly to zero.
+        learning_rate: first one, on the update in units of the clip norm.
+        schedule: how it goes on: 'linear' or 'cosine' to zero, or 'constant'.
+        warmup: share of the steps in which it first rises from zero.
+        optimizer: 'sgd', or 'adam'.
         momentum: of SGD.
-        clip_norm: bound on one example's gradient.
+        clip_norm: bound on one unit's gradient.
+        clipping: in which norm: 'flat', 'per-layer', 'weighted' (by the sizes of the layers).
+        contribution: most records of one unit in a step, where a unit has several.
+        augment: random views of every example, averaged before clipping: 'none', 'shift',
+            'flip-crop'.
+        views: how many.
+        ema: decay of the moving average of weights that is released; 0 releases the last ones.
+        sampler: 'poisson', 'cyclic-poisson', 'fixed-batches', 'shuffled'.
+        cycle: steps in which a unit has one turn, for the samplers with turns.
+        bands: of correlated noise; 1 is independent noise.
         model: a name of `privet.models`; default: by the shape of the examples.
+        recipe: where the settings come from, if from a recipe of `privet recipes`.
         init_seed: of the first weights; public.
         device: 'cpu', 'cuda', ...
         keep_keys: keep the secret keys in `internal/` until the run ends, so that a killed run
@@ -60,9 +90,21 @@ class Settings:
     batch: int | None = None
     epochs: float = 30.0
     learning_rate: float = 0.25
+    schedule: str = "linear"
+    warmup: float = 0.0
+    optimizer: str = "sgd"
     momentum: float = 0.9
     clip_norm: float = 1.0
+    clipping: str = "flat"
+    contribution: int = 8
+    augment: str = "none"
+    views: int = 1
+    ema: float = 0.0
+    sampler: str = "poisson"
+    cycle: int | None = None
+    bands: int = 1
     model: str | None = None
+    recipe: str | None = None
     init_seed: int = 0
     device: str = "cpu"
     keep_keys: bool = True
@@ -75,8 +117,34 @@ class Settings:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise InputError(f"bad {name}", got=value, expected="a positive, finite number")
-        if not 0 <= self.momentum < 1:
-            raise InputError("bad momentum", got=self.momentum, expected="0 <= momentum < 1")
+        for name in ("momentum", "ema", "warmup"):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise InputError(f"bad {name}", got=value, expected=f"0 <= {name} < 1")
+        for name in ("contribution", "views", "bands"):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= 1):
+                raise InputError(f"bad {name}", got=value, expected="a whole number, at least 1")
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise InputError(
+                    f"unknown {name}",
+                    got=f"'{getattr(self, name)}'",
+                    expected=f"one of {', '.join(known)}",
+                )
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.views > 1 and self.augment == "none":
+            raise InputError(
+                "several views of nothing", got=f"views {self.views}", fix="name an --augment"
+            )
+        if not self.keep_keys and (self.sampler != "poisson" or self.bands > 1):
+            raise InputError(
+                "a run in which every unit has its turn can only be resumed with its keys",
+                got=f"no kept keys, {self.sampler} sampling, {self.bands} bands",
+                fix="keep the keys, or use independent noise and Poisson sampling",
+            )
 
     def filled_for(self, data: Dataset) -> "Settings":
         """The same with every default that depends on public facts filled in."""
@@ -86,8 +154,8 @@ class Settings:
             model=self.model or default_model(data.shape),
         )
 
-    def plan_for(self, data: Dataset) -> Plan:
-        """The plan, calibrated to the target."""
+    def plan_for(self, data: Dataset, whole: Callable[[DpEvent], DpEvent] | None = None) -> Plan:
+        """The plan, calibrated to the target; `whole` as in `Plan.calibrate`."""
         filled = self.filled_for(data)
         assert filled.batch is not None
         return Plan.calibrate(
@@ -98,7 +166,37 @@ class Settings:
             epochs=self.epochs,
             clip_norm=self.clip_norm,
             unit=data.unit,
+            sampler=self.sampler,
+            cycle=self.cycle,
+            bands=self._coefficients(filled.batch, data.nominal_size),
+            whole=whole,
         )
+
+    def plan_like(self, plan: Plan, data: Dataset) -> Plan:
+        """`plan` for these settings, which differ from its own in nothing that its event shows."""
+        assert self.batch is not None
+        bands = self._coefficients(self.batch, data.nominal_size)
+        return replace(plan, clip_norm=self.clip_norm, bands=bands)
+
+    def extras(self) -> Extras:
+        """What makes the training strong and leaves its guarantee as it is."""
+        return Extras(
+            geometry=Geometry(self.clipping),
+            contribution=self.contribution,
+            augmentation=None if self.augment == "none" else Views(self.augment, self.views),
+            ema=self.ema or None,
+        )
+
+    def _coefficients(self, batch: int, nominal_size: int) -> tuple[float, ...]:
+        if self.bands == 1:
+            return ()
+        steps = max(1, round(self.epochs * nominal_size / batch))
+        workload = Workload(
+            steps=steps,
+            momentum=self.momentum if self.optimizer == "sgd" else 0.0,
+            last_rate=1.0 if self.schedule == "constant" else 0.0,
+        )
+        return optimal_coefficients(workload, self.bands)
 
 
 def run(
@@ -114,98 +212,130 @@ def run(
 
     `reference` says how to load the data again when a killed run is resumed.
     """
-    if out is not None:
-        RunFolder(Path(out)).require_free()
     settings = settings.filled_for(data)
-    device = require_device(settings.device)
-    model, optimizer = _model_and_optimizer(data, settings, device)
-    plan = settings.plan_for(data)
-    ledger = ledger if ledger is not None else Ledger(default_ledger_path())
-    digest = enter_in_ledger(data, ledger)
-    randomness = _randomness(settings)
-    run_id = new_run_id()
-    record = {
-        "method": "dpsgd",
-        "settings": asdict(settings),
-        "plan": plan.to_json(),
-        "data": reference,
-        "data_digest": digest,
-        "ledger": str(ledger.path.resolve()),
-        "run": run_id,
-        "threads": torch.get_num_threads(),
-    }
-    folder = None if out is None else RunFolder.create(out, record)
+    with Ranks.joined() as ranks:
+        with ranks.agreed():
+            if out is not None and ranks.leads:
+                RunFolder(Path(out)).require_free()
+            device = require_device(ranks.device(settings.device))
+            model, optimizer = _model_and_optimizer(data, settings, device)
+            plan = settings.plan_for(data)
+        record = {
+            "method": "dpsgd",
+            "settings": asdict(settings),
+            "plan": plan.to_json(),
+            "data": reference,
+            "threads": torch.get_num_threads(),
+            "processes": ranks.size,
+        }
+        require_same_start(ranks, data, model, asdict(settings) | asdict(plan))
+        randomness = ranks.with_sampling_of_lead(fresh_randomness(settings))
+        books: Books | None = None
+        with ranks.agreed():
+            if ranks.leads:
+                books = Books.begin(record, data, out=out, ledger=ledger)
 
-    def open_account() -> RunAccount:
-        return RunAccount.open(
-            ledger,
-            data.name,
-            plan,
-            label="dpsgd" if folder is None else f"dpsgd {folder.folder.name}",
-            private=randomness.secret,
-            journal=None if folder is None else folder.journal,
-            run_id=run_id,
-        )
+        def open_account() -> Account:
+            if books is None:
+                return KeptByLead()
+            return books.open_account(data, plan, private=randomness.secret)
 
-    try:
-        trainer = assemble(
-            model, optimizer, data, plan,
-            loss=cross_entropy, randomness=randomness, open_account=open_account,
-        )  # fmt: skip
-    except BaseException:
-        if folder is not None:
-            folder.discard()
-        raise
-    if folder is None:
-        return _finish(trainer, data, settings, folder, watch)
-    with folder.locked():
-        save_checkpoint(folder.checkpoint, trainer, keep_keys=settings.keep_keys)
-        return _finish(trainer, data, settings, folder, watch)
+        try:
+            with ranks.agreed():
+                trainer = assemble(
+                    model, optimizer, data, plan,
+                    loss=cross_entropy, randomness=randomness, open_account=open_account,
+                    extras=settings.extras(), ranks=ranks,
+                )  # fmt: skip
+        except BaseException:
+            if books is not None:
+                books.discard()
+            raise
+        folder = None if books is None else books.folder
+        with contextlib.nullcontext() if folder is None else folder.locked():
+            with ranks.agreed():
+                if folder is not None:
+                    save_checkpoint(folder.checkpoint, trainer, keep_keys=settings.keep_keys)
+            return _finish(trainer, data, settings, folder, watch)
 
 
 def resume(
     out: str | Path, data: Dataset, *, ledger: Ledger | None = None, watch: Watcher | None = None
 ) -> Release:
     """Go on with a killed run; its lost steps are repeated exactly, or charged again."""
-    folder, _ = RunFolder.open(out)
-    with folder.locked():  # before anything is read: another process may be writing it
-        folder, record = RunFolder.open(out)
-        ledger = ledger if ledger is not None else Ledger(record["ledger"])
-        if folder.is_saved:  # killed after the release was written: only the cleaning up is left
-            ledger.settle(record["run"])
-            folder.forget_keys()
-            return Release.load(folder.folder)
-        settings = Settings(**record["settings"])
-        trainer = _restored_trainer(folder, record, settings, data, ledger)
-        return _finish(trainer, data, settings, folder, watch)
+    with Ranks.joined() as ranks, contextlib.ExitStack() as held:
+        books: Books | None = None
+        record: dict[str, Any] = {}
+        with ranks.agreed():
+            if ranks.leads:
+                books, record = Books.reopen(out, ledger=ledger, held=held)
+        record = ranks.told(record)
+        with ranks.agreed():
+            require_as_many(ranks, record.get("processes", 1))
+            settings = Settings(**record["settings"])
+            release = None if books is None else books.saved_release()
+        if ranks.told(release is not None):
+            return handed_round(release, ranks)
+        trainer = _restored_trainer(books, record, settings, data, ranks)
+        return _finish(trainer, data, settings, None if books is None else books.folder, watch)
 
 
 def _restored_trainer(
-    folder: RunFolder, record: dict[str, Any], settings: Settings, data: Dataset, ledger: Ledger
+    books: Books | None, record: dict[str, Any], settings: Settings, data: Dataset, ranks: Ranks
 ) -> PrivateTrainer:
-    plan = Plan.from_json(record["plan"])
+    account: Account = KeptByLead()
+    checkpoint: Checkpoint | None = None
+    with ranks.agreed():
+        plan = Plan.from_json(record["plan"])
+        randomness = fresh_randomness(settings)
+        if books is None or books.folder is None:
+            torch.set_num_threads(record["threads"])
+        else:
+            set_as_begun(record, data, books.ledger)
+            account = books.reopened_account(data, plan, private=randomness.secret)
+            checkpoint = load_checkpoint(books.folder.checkpoint, require_device(settings.device))
+    checkpoint = shared(checkpoint, ranks)
+    randomness = ranks.with_sampling_of_lead(checkpoint.randomness or randomness)
+    with ranks.agreed():
+        trainer = build(data, settings, plan, randomness=randomness, account=account, ranks=ranks)
+        restore(trainer, checkpoint)
+    require_same_start(ranks, data, trainer.model, asdict(settings) | asdict(plan))
+    return trainer
+
+
+def set_as_begun(record: dict[str, Any], data: Dataset, ledger: Ledger) -> None:
+    """Bring about what a resumed run needs to repeat itself; refuse other data."""
     # Sums are rounded by the number of threads; only the same one repeats the lost steps exactly.
     torch.set_num_threads(record["threads"])
     if enter_in_ledger(data, ledger) != record["data_digest"]:
         raise InputError(
             "the data changed since the run began", got=data.name, fix="start a new run"
         )
-    randomness = _randomness(settings)
-    RunAccount.require_reserved(ledger, record["run"], data.name, plan, private=randomness.secret)
-    device = require_device(settings.device)
-    checkpoint = load_checkpoint(folder.checkpoint, device)
+
+
+def build(
+    data: Dataset,
+    settings: Settings,
+    plan: Plan,
+    *,
+    randomness: Randomness,
+    account: Account,
+    ranks: Ranks = Ranks(),  # noqa: B008 - frozen
+) -> PrivateTrainer:
+    """A trainer for filled settings, on an account that is open already."""
+    device = require_device(ranks.device(settings.device))
     model, optimizer = _model_and_optimizer(data, settings, device)
-    trainer = assemble(
+    return assemble(
         model,
         optimizer,
         data,
         plan,
         loss=cross_entropy,
-        randomness=checkpoint.randomness or randomness,
-        open_account=lambda: RunAccount(ledger, record["run"], folder.journal),
+        randomness=randomness,
+        open_account=lambda: account,
+        extras=settings.extras(),
+        ranks=ranks,
     )
-    restore(trainer, checkpoint)
-    return trainer
 
 
 def _finish(
@@ -215,7 +345,25 @@ def _finish(
     folder: RunFolder | None,
     watch: Watcher | None,
 ) -> Release:
-    _train(trainer, settings, folder, watch)
+    ranks = trainer.ranks
+    take_steps(trainer, settings, folder, watch)
+    ranks.require_alike(
+        "the weights they came to",
+        weights_of(trainer.released_model()),
+        kind=CheckFailed,
+        fix="start a new run, on machines that compute alike",
+    )
+    release: Release | None = None
+    with ranks.agreed():
+        if ranks.leads:
+            release = _closed(trainer, data, settings, folder)
+    return handed_round(release, ranks)
+
+
+def _closed(
+    trainer: PrivateTrainer, data: Dataset, settings: Settings, folder: RunFolder | None
+) -> Release:
+    """The release, stated and saved; then the end of the run and of its keys."""
     assert settings.model is not None
     release = state(
         trainer,
@@ -223,35 +371,40 @@ def _finish(
         method="dpsgd",
         model_name=settings.model,
         config=asdict(settings) | {"noise_seed": None},
+        tuning=tuning_of(settings.recipe, data.name),
     )
     if folder is not None:
         write_json(folder.figures, private_figures(release, data), private=True)
         release.save(folder.folder)
     # Only now: killed before this line, the run can still be resumed.
-    trainer.account.settle()
+    trainer.account.books.settle()
     if folder is not None:
         folder.forget_keys()
     return release
 
 
-def _train(
+def take_steps(
     trainer: PrivateTrainer, settings: Settings, folder: RunFolder | None, watch: Watcher | None
 ) -> None:
+    """All steps that are left, with checkpoints in `folder` if there is one."""
     saved = time.monotonic()
     for batch in trainer.batches():
         for group in trainer.optimizer.param_groups:
             group["lr"] = _learning_rate(settings, batch.step / trainer.plan.steps)
         trainer.step(batch)
-        if watch is not None:
-            watch(trainer)
-        if folder is not None and _checkpoint_due(settings, trainer.next_step, saved):
-            save_checkpoint(folder.checkpoint, trainer, keep_keys=settings.keep_keys)
-            saved = time.monotonic()
+        with trainer.ranks.agreed():
+            if watch is not None and trainer.ranks.leads:
+                watch(trainer)
+            if folder is not None and _checkpoint_due(settings, trainer.next_step, saved):
+                save_checkpoint(folder.checkpoint, trainer, keep_keys=settings.keep_keys)
+                saved = time.monotonic()
 
 
 def _learning_rate(settings: Settings, done: float) -> float:
-    """Falls linearly to zero. Divided by the clip norm, so that the two can be tuned apart."""
-    return settings.learning_rate / settings.clip_norm * (1.0 - done)
+    """SGD's is divided by the clip norm, to tune the two apart; Adam does that by itself."""
+    scale = 1.0 if settings.optimizer == "adam" else 1.0 / settings.clip_norm
+    share = share_of_peak(done, settings.schedule, settings.warmup)
+    return settings.learning_rate * scale * share
 
 
 def _checkpoint_due(settings: Settings, step: int, saved: float) -> bool:
@@ -267,13 +420,14 @@ def _model_and_optimizer(
     model = create(settings.model, data.shape, len(data.classes), init_seed=settings.init_seed).to(
         device
     )
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=settings.learning_rate, momentum=settings.momentum
-    )
-    return model, optimizer
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if settings.optimizer == "adam":
+        return model, torch.optim.Adam(parameters, lr=settings.learning_rate)
+    return model, torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum)
 
 
-def _randomness(settings: Settings) -> Randomness:
+def fresh_randomness(settings: Settings) -> Randomness:
+    """The streams of a new run."""
     if settings.noise_seed is None:
         return Randomness.fresh(settings.init_seed)
     return Randomness.seeded(settings.noise_seed, settings.init_seed)

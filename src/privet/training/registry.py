@@ -9,6 +9,7 @@ from privet.data.dataset import Dataset
 from privet.errors import InputError
 from privet.release import Release
 from privet.training import dpsgd
+from privet.training.recipes import find_recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +73,14 @@ def train(
             got=", ".join(sorted(unknown)),
             expected=f"some of {', '.join(sorted(names))}",
         )
-    chosen_settings = {k: v for k, v in options.items() if k in names}
+    chosen_settings = _recipe_of(options) | {k: v for k, v in options.items() if k in names}
     rest = {k: v for k, v in options.items() if k not in names}
     return chosen.run(
         data, chosen.settings(epsilon=epsilon, delta=delta, **chosen_settings), **rest
     )
+
+
+def _recipe_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the recipe named in the options, if any."""
+    name = options.get("recipe")
+    return {} if name is None else dict(find_recipe(name).settings)
