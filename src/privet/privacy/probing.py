@@ -14,7 +14,8 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     modes = {module: module.training for module in model.modules()}
     tensors = [*model.parameters(), *model.buffers()]
     before = [tensor.detach().clone() for tensor in tensors]
-    with torch.random.fork_rng(devices=[]):
+    devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+    with torch.random.fork_rng(devices=devices):
         try:
             yield
         finally:

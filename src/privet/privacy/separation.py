@@ -31,14 +31,14 @@ def require_separate_examples(model: nn.Module, probe: Tensor) -> None:
     `probe` holds at least two made-up inputs; private data must never be used here.
     """
     for name, layer in model.named_modules():
-        if isinstance(layer, nn.modules.instancenorm._InstanceNorm):
-            if layer.track_running_stats:
-                raise _refusal(name, layer, fix="set track_running_stats=False")
-        elif isinstance(layer, MIXING_LAYERS):
-            raise _refusal(
-                name,
-                layer,
-                fix="use GroupNorm; privet.models.without_batchnorm(model) replaces every one",
+        fix = repair_of_mixing(layer)
+        if fix:
+            raise InputError(
+                f"layer '{name}' mixes the examples of a batch, so no per-example clipping is "
+                "possible",
+                got=type(layer).__name__,
+                expected="layers that treat every example apart",
+                fix=fix,
             )
     with undisturbed(model):
         for _ in range(2):
@@ -51,17 +51,17 @@ def require_separate_examples(model: nn.Module, probe: Tensor) -> None:
             make_up_weights(model)
 
 
-def _refusal(name: str, layer: nn.Module, fix: str) -> InputError:
-    return InputError(
-        f"layer '{name}' mixes the examples of a batch, so no per-example clipping is possible",
-        got=type(layer).__name__,
-        expected="layers that treat every example apart",
-        fix=fix,
-    )
+def repair_of_mixing(layer: nn.Module) -> str:
+    """What to do about a layer that is known to mix examples; "" if it is not."""
+    if isinstance(layer, nn.modules.instancenorm._InstanceNorm):
+        return "set track_running_stats=False" if layer.track_running_stats else ""
+    if isinstance(layer, MIXING_LAYERS):
+        return "use GroupNorm; privet.models.without_batchnorm(model) replaces every one"
+    return ""
 
 
 def _probe_outputs(model: nn.Module, probe: Tensor, places: Iterable[int]) -> None:
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    before = {name: value.clone() for name, value in _state(model)}
     outputs = _seeded_forward(model, probe)
     tolerance = 1e-5 * float(outputs.abs().nan_to_num(0.0, 0.0, 0.0).max())
     for i in places:
@@ -79,13 +79,19 @@ def _probe_outputs(model: nn.Module, probe: Tensor, places: Iterable[int]) -> No
                 fix="remove what crosses the first axis (batch statistics, attention over the batch"
                 ", a recurrent layer without batch_first=True)",
             )
-    moved = [n for n, b in model.named_buffers() if not torch.equal(b, before[n])]
+    moved = [name for name, value in _state(model) if not torch.equal(value, before[name])]
     if moved:
         raise InputError(
-            "the model remembers what it saw in a buffer outside the private update",
-            got=f"buffer '{moved[0]}' changed in a forward pass",
-            expected="buffers that stay constant",
+            "the model remembers what it saw, outside the private update",
+            got=f"{moved[0]} changed in a forward pass",
+            expected="buffers and parameters that stay constant",
         )
+
+
+def _state(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Whatever could carry something from one pass to the next."""
+    buffers = [(f"buffer '{name}'", buffer) for name, buffer in model.named_buffers()]
+    return buffers + [(f"parameter '{name}'", p.detach()) for name, p in model.named_parameters()]
 
 
 def _outputs_after_changing(model: nn.Module, probe: Tensor, i: int) -> Iterator[Tensor]:

@@ -1,0 +1,332 @@
+"""The gradients of one parameter for all examples, in a form that need not hold them one by one.
+
+| form     | gradient of example n             | norm                         | weighted sum   |
+|----------|-----------------------------------|------------------------------|----------------|
+| Dense    | formed                            | of the rows                  | weights @ rows |
+| RankOne  | b a^T                             | |b| |a|                      | one product    |
+| OuterSum | sum_t b_t a_t^T, group by group   | Gram sum                     | one product    |
+| LookUp   | row v_t gets g_t, added up over t | of the added-up rows         | scattered      |
+| Stacked  | others, one below another         | squares add up               | stacked        |
+
+An OuterSum is formed instead where that costs less (`settled`).
+
+Guarantee: where an example's factor is clip norm / norm, what the weighted sum adds for it is no
+longer than the clip norm, up to the rounding margin. Dense and LookUp measure the very numbers that
+they add. RankOne's norm is a product and cannot cancel. A Gram sum can: sum_ts (b_t.b_s)(a_t.a_s)
+may be far below S^2, S = sum_t |b_t| |a_t|, while the float32 product that adds the example up has
+an error in proportion to S. Therefore the Gram sum is taken in double precision (relative error
+below 1e-12 at the cancellation that is allowed), the norm has `ROUNDING` S added to it, and it is
+taken to be at least S / `MOST_CANCELLATION`: however much cancels, the terms of an example stay
+within that many clip norms. At the lengths t for which Gram sums are chosen, random signs cancel
+less than that, so honest examples are clipped by their norm.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+MOST_CANCELLATION: Final = 32.0
+ROUNDING: Final = 2.0**-22  # four float32 roundings
+SHORT_SUM: Final = 2**16  # entries; 32 for each thread of a CUDA reduction, pairwise on the CPU
+GRAM_COST: Final = 4.0  # of a multiplication in the two double-precision Gram matrices
+MOST_FORMED: Final = 2**27  # entries; beyond, memory counts more than time
+GRAM_AT_ONCE: Final = 2**23  # entries of the Gram matrices and of the doubles they come from
+
+
+class PerExample(ABC):
+    """The gradients of one parameter for all examples of a batch."""
+
+    @abstractmethod
+    def squared_norms(self) -> Tensor:
+        """Squared L2 norm for each example, in double precision."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum over examples of weight times gradient."""
+
+    @abstractmethod
+    def formed(self) -> Tensor:
+        """All gradients, examples on the first axis."""
+
+    @abstractmethod
+    def folded(self, rows: int) -> "PerExample":
+        """Rows to units: the sum over each run of `rows` rows."""
+
+    def settled(self) -> "PerExample":
+        """The form that costs less to measure and add up: this one, or the formed gradients."""
+        return self
+
+    @abstractmethod
+    def without(self, broken: Tensor) -> "PerExample":
+        """The same, with the gradients of the marked examples set to zero."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Dense(PerExample):
+    """Formed gradients, shape (n, *parameter)."""
+
+    gradients: Tensor
+
+    def squared_norms(self) -> Tensor:
+        """Sums of squares, and on top what float32 squares may have lost to underflow.
+
+        In short float32 sums, added up in double precision: one float32 sum over a million entries
+        may be off by more than the margin.
+        """
+        rows = self.gradients.flatten(1)
+        parts = [part.square().sum(1).double() for part in torch.split(rows, SHORT_SUM, 1)]
+        total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+        return total + rows.shape[1] * torch.finfo(rows.dtype).tiny
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """One matrix-vector product."""
+        rows = self.gradients.flatten(1)
+        return (weights.to(rows.dtype) @ rows).reshape(self.gradients.shape[1:])
+
+    def formed(self) -> Tensor:
+        """Already there."""
+        return self.gradients
+
+    def folded(self, rows: int) -> "PerExample":
+        """Add up the rows."""
+        return self if rows == 1 else Dense(_by_unit(self.gradients, rows).sum(1))
+
+    def without(self, broken: Tensor) -> "PerExample":
+        """Zero the marked rows."""
+        return Dense(_zero_rows(self.gradients, broken))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RankOne(PerExample):
+    """Gradients b_n a_n^T, never formed; b has shape (n, o), a has (n, i)."""
+
+    b: Tensor
+    a: Tensor
+
+    def squared_norms(self) -> Tensor:
+        """|b_n|^2 |a_n|^2, in double precision: one square may underflow, the product not."""
+        b: Tensor = torch.linalg.vector_norm(self.b, dim=1, dtype=torch.float64)
+        a: Tensor = torch.linalg.vector_norm(self.a, dim=1, dtype=torch.float64)
+        return (b * a).square()
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """One matrix product, as in a plain backward pass."""
+        return (self.b * weights.to(self.b.dtype)[:, None]).T @ self.a
+
+    def formed(self) -> Tensor:
+        """The outer products."""
+        return torch.einsum("no,ni->noi", self.b, self.a)
+
+    def folded(self, rows: int) -> "PerExample":
+        """The rows of a unit become positions."""
+        return self if rows == 1 else self.as_outer_sum().folded(rows)
+
+    def as_outer_sum(self) -> "OuterSum":
+        """With one group and one position."""
+        shape = torch.Size((self.b.shape[1], self.a.shape[1]))
+        return OuterSum(self.b[:, None, None], self.a[:, None, None], shape)
+
+    def without(self, broken: Tensor) -> "PerExample":
+        """Zero both factors of the marked examples."""
+        return RankOne(_zero_rows(self.b, broken), _zero_rows(self.a, broken))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class OuterSum(PerExample):
+    """Gradients sum_t b_t a_t^T for each group; b is (n, groups, t, o), a is (n, groups, t, i).
+
+    `shape` is the parameter's, with groups * o * i entries.
+    """
+
+    b: Tensor
+    a: Tensor
+    shape: torch.Size
+
+    @property
+    def forming_pays(self) -> bool:
+        """Whether t o i multiplications (and n o i memory) cost less than t^2 (o + i)."""
+        n, groups, t, o = self.b.shape
+        i = self.a.shape[3]
+        if n * groups * o * i > MOST_FORMED and t * t < o * i:
+            return False
+        return o * i <= GRAM_COST * t * (o + i)
+
+    def settled(self) -> PerExample:
+        """By whichever way is cheaper; what was formed lets go of its factors."""
+        return Dense(self.formed()) if self.forming_pays else self
+
+    def squared_norms(self) -> Tensor:
+        """By Gram sums, a few examples at once."""
+        _, groups, t, o = self.b.shape
+        at_once = max(1, GRAM_AT_ONCE // (groups * t * max(t, o + self.a.shape[3])))
+        parts = zip(torch.split(self.b, at_once), torch.split(self.a, at_once), strict=True)
+        return torch.cat([_gram_norms(b, a) for b, a in parts])
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """One product over examples and positions together."""
+        b = self.b * weights.to(self.b.dtype)[:, None, None, None]
+        return (_joined(b).transpose(1, 2) @ _joined(self.a)).reshape(self.shape)
+
+    def formed(self) -> Tensor:
+        """One small product for each example and group."""
+        gradients = self.b.transpose(2, 3) @ self.a
+        return gradients.reshape(len(self.b), *self.shape)
+
+    def folded(self, rows: int) -> "PerExample":
+        """The rows of a unit become positions."""
+        if rows == 1:
+            return self
+        return OuterSum(_to_positions(self.b, rows), _to_positions(self.a, rows), self.shape)
+
+    def as_outer_sum(self) -> "OuterSum":
+        """Itself."""
+        return self
+
+    def without(self, broken: Tensor) -> "PerExample":
+        """Zero both factors of the marked examples."""
+        return OuterSum(_zero_rows(self.b, broken), _zero_rows(self.a, broken), self.shape)
+
+
+def _gram_norms(b: Tensor, a: Tensor) -> Tensor:
+    """|sum_t b_t a_t^T|^2 = sum_ts (b_t.b_s)(a_t.a_s), no less than what cancellation allows."""
+    b, a = b.double(), a.double()
+    products = (b @ b.transpose(2, 3)) * (a @ a.transpose(2, 3))
+    uncancelled = products.diagonal(dim1=2, dim2=3).sqrt().sum(2)  # S = sum_t |b_t| |a_t|
+    norms = torch.maximum(products.sum((2, 3)).clamp_min(0).sqrt(), uncancelled / MOST_CANCELLATION)
+    return (norms + ROUNDING * uncancelled).square().sum(1)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LookUp(PerExample):
+    """Gradients of a table: row `indices[n, t]` of example n gets `gradients[n, t]`."""
+
+    indices: Tensor
+    gradients: Tensor
+    table_rows: int
+
+    @cached_property
+    def _touched(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(example, table row, gradient) of every row that an example touches, added up."""
+        n = torch.arange(len(self.indices), device=self.indices.device)[:, None]
+        keys, place = torch.unique(n * self.table_rows + self.indices, return_inverse=True)
+        sums = self.gradients.new_zeros(len(keys), self.gradients.shape[2])
+        sums = sums.index_add(0, place.flatten(), self.gradients.flatten(0, 1))
+        return keys // self.table_rows, keys % self.table_rows, sums
+
+    def squared_norms(self) -> Tensor:
+        """Squares of the touched rows, added up for each example."""
+        examples, _, sums = self._touched
+        squares = sums.double().square().sum(1)
+        return squares.new_zeros(len(self.indices)).index_add(0, examples, squares)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Touched rows, weighted, back into the table."""
+        examples, rows, sums = self._touched
+        table = sums.new_zeros(self.table_rows, sums.shape[1])
+        return table.index_add(0, rows, weights.to(sums.dtype)[examples, None] * sums)
+
+    def formed(self) -> Tensor:
+        """A whole table for each example."""
+        examples, rows, sums = self._touched
+        tables = sums.new_zeros(len(self.indices), self.table_rows, sums.shape[1])
+        return tables.index_put((examples, rows), sums)
+
+    def folded(self, rows: int) -> "PerExample":
+        """The rows of a unit become positions."""
+        if rows == 1:
+            return self
+        indices = _by_unit(self.indices, rows).flatten(1, 2)
+        return LookUp(indices, _by_unit(self.gradients, rows).flatten(1, 2), self.table_rows)
+
+    def as_outer_sum(self) -> OuterSum:
+        """With unit vectors for b: to be added to the gradients of a product with the table."""
+        b = F.one_hot(self.indices, self.table_rows).to(self.gradients.dtype)
+        shape = torch.Size((self.table_rows, self.gradients.shape[2]))
+        return OuterSum(b[:, None], self.gradients[:, None], shape)
+
+    def without(self, broken: Tensor) -> "PerExample":
+        """Zero the marked examples; the other sums stay those that were measured."""
+        rest = LookUp(self.indices, _zero_rows(self.gradients, broken), self.table_rows)
+        examples, rows, sums = self._touched
+        vars(rest)["_touched"] = examples, rows, _zero_rows(sums, broken[examples])
+        return rest
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Stacked(PerExample):
+    """Parts of one parameter below one another (along its first axis)."""
+
+    parts: tuple[PerExample, ...]
+
+    def squared_norms(self) -> Tensor:
+        """Squares add up."""
+        return torch.stack([part.squared_norms() for part in self.parts]).sum(0)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Each part's."""
+        return torch.cat([part.weighted_sum(weights) for part in self.parts])
+
+    def formed(self) -> Tensor:
+        """Each part's."""
+        return torch.cat([part.formed() for part in self.parts], dim=1)
+
+    def folded(self, rows: int) -> "PerExample":
+        """Each part's."""
+        return Stacked(tuple(part.folded(rows) for part in self.parts))
+
+    def settled(self) -> PerExample:
+        """Each part's."""
+        return Stacked(tuple(part.settled() for part in self.parts))
+
+    def without(self, broken: Tensor) -> "PerExample":
+        """Each part's."""
+        return Stacked(tuple(part.without(broken) for part in self.parts))
+
+
+def sum_of(parts: Sequence[PerExample]) -> PerExample:
+    """The gradient of a parameter that is used several times: one, and its norm needs the sum."""
+    if len(parts) == 1:
+        return parts[0]
+    tables = [part for part in parts if isinstance(part, LookUp)]
+    if len(tables) == len(parts):
+        indices = torch.cat([part.indices for part in tables], dim=1)
+        gradients = torch.cat([part.gradients for part in tables], dim=1)
+        return LookUp(indices, gradients, tables[0].table_rows)
+    stacks = [part.parts for part in parts if isinstance(part, Stacked)]
+    if len(stacks) == len(parts):
+        return Stacked(tuple(sum_of(level) for level in zip(*stacks, strict=True)))
+    outer = [p.as_outer_sum() for p in parts if isinstance(p, RankOne | OuterSum | LookUp)]
+    if len(outer) == len(parts) and len({part.b.shape[1] for part in outer}) == 1:
+        b = torch.cat([part.b for part in outer], dim=2)
+        return OuterSum(b, torch.cat([part.a for part in outer], dim=2), outer[0].shape)
+    return Dense(torch.stack([part.formed() for part in parts]).sum(0))
+
+
+def _by_unit(rows: Tensor, count: int) -> Tensor:
+    return rows.reshape(-1, count, *rows.shape[1:])
+
+
+def _to_positions(rows: Tensor, count: int) -> Tensor:
+    """(n, groups, t, k) to (n / count, groups, count * t, k)."""
+    return _by_unit(rows, count).transpose(1, 2).flatten(2, 3)
+
+
+def _joined(values: Tensor) -> Tensor:
+    """(n, groups, t, k) to (groups, n * t, k)."""
+    return values.transpose(0, 1).flatten(1, 2)
+
+
+def _zero_rows(values: Tensor, broken: Tensor) -> Tensor:
+    mask = broken.reshape(-1, *[1] * (values.dim() - 1))
+    return torch.where(mask, torch.zeros_like(values), values)
