@@ -144,3 +144,13 @@ def test_units_of_several_records_need_a_name_of_their_own():
     """Or the card would promise for an example what holds for a user, and the ledger mix them."""
     with pytest.raises(InputError, match=r"no name for them.*unit='user'"):
         owned([0, 0, 1, 1], unit="example")
+
+
+def test_a_part_that_trains_is_not_checked_again(make_data):
+    data = make_data()
+    nobody = data.train.part(np.zeros(len(data.train), dtype=bool))
+    part = data.training_on(nobody, nominal_size=60)
+    assert (len(part.train), part.nominal_size) == (0, 60)
+    assert (len(data.train), data.nominal_size) == (80, 80)
+    assert part.test is data.test
+    assert part.shape == data.shape

@@ -76,7 +76,12 @@ def test_the_default_ledger_is_the_one_of_the_users_home(make_data, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    ("middle", "kind"), [(nn.Tanh(), FastClipper), (nn.LayerNorm(8), ReferenceClipper)]
+    ("middle", "kind"),
+    [
+        (nn.Tanh(), FastClipper),
+        (nn.LayerNorm(8), FastClipper),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), ReferenceClipper),
+    ],
 )
 def test_the_clipper_follows_the_model(fresh, make_data, middle, kind):
     trainer = private(nn.Sequential(nn.Linear(4, 8), middle, nn.Linear(8, 2)), make_data(), fresh)

@@ -1,5 +1,6 @@
 """What every loader returns: arrays, and the public facts declared about them."""
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Final
@@ -154,6 +155,17 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of one example."""
         return tuple(self.train.x.shape[1:])
+
+    def training_on(self, part: Split, *, nominal_size: int) -> "Dataset":
+        """The same data, of which only `part` trains.
+
+        The part is not checked again: it was drawn in secret, and to refuse it (empty, or all of
+        one class) would tell something about it that nobody accounts for.
+        """
+        made = copy.copy(self)
+        object.__setattr__(made, "train", part)
+        object.__setattr__(made, "nominal_size", nominal_size)
+        return made
 
 
 def check_split(where: str, split: Split, *, n_classes: int) -> None:

@@ -15,7 +15,6 @@ clipped as one. Large batches are summed piece by piece: what fits in memory doe
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -217,7 +216,7 @@ class PrivateTrainer:
         # Dropout and views draw from an address of the secret stream: a redone step repeats them.
         seed = self._sampling.seed(purpose="forward", step=batch.step)
         own = [device] if device.type == "cuda" else []  # other processes may have the other GPUs
-        with torch.random.fork_rng(devices=own), _full_precision():
+        with torch.random.fork_rng(devices=own):
             torch.manual_seed(seed)
             generator = torch.Generator(device).manual_seed(seed)
             for chunk in torch.split(batch.indices, self._at_once) if len(batch.indices) else ():
@@ -244,17 +243,6 @@ def _units_at_once(model: nn.Module, views: int) -> int:
     rows = MOST_ROWS.get(kind, MOST_ROWS["cpu"])
     entries = MOST_GRADIENT_ENTRIES.get(kind, MOST_GRADIENT_ENTRIES["cpu"])
     return max(1, min(rows // views, entries // sum(p.numel() for p in parameters)))
-
-
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """No TF32 in matrix products: a sum that is rounded coarsely can exceed the clip norm."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def require_all_updated(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
