@@ -83,7 +83,7 @@ def more_noise(card):
 
 
 def another_sampler(card):
-    card["mechanism"]["sampler"] = "shuffle"
+    card["mechanism"]["sampler"] = "shuffled"
 
 
 def looser_delta(card):

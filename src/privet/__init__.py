@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from privet.ledger import Ledger as Ledger
     from privet.release import Release as Release
     from privet.training import train as train
+    from privet.tuning import tune as tune
     from privet.verification import verify as verify
 
     load = Release.load
@@ -34,6 +35,7 @@ _HOMES = {
     "hand_over": "privet.engine.handover",
     "make_private": "privet.engine.prepare",
     "train": "privet.training",
+    "tune": "privet.tuning",
     "verify": "privet.verification",
 }
 _ROOMS = ("data", "models")
@@ -48,6 +50,7 @@ __all__ = [
     "make_private",
     "models",
     "train",
+    "tune",
     "verify",
 ]
 

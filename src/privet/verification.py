@@ -15,13 +15,15 @@ from typing import Any, Final
 
 import torch
 
+from privet.engine.tuned import Tuning, score_noise
 from privet.errors import InputError
 from privet.files import read_json
 from privet.guarantee import Basis, Privacy
 from privet.ledger import Ledger, RunRecord
-from privet.privacy.accounting import DpEvent, sampled_gaussian, total_epsilon
+from privet.privacy.accounting import DpEvent, total_epsilon
+from privet.privacy.correlated import BandedNoise
 from privet.privacy.events import from_json
-from privet.privacy.sampling import PoissonSampler
+from privet.privacy.sampling import sampler_for, sampler_of
 from privet.release import (
     CUSTOM,
     INTERNAL,
@@ -102,6 +104,7 @@ def _require_fields(trust: Mapping[str, Any]) -> None:
         "data",
         "privacy",
         "withheld",
+        "tuning",
         "mechanism",
         "events",
         "provenance",
@@ -174,10 +177,10 @@ def _check_mechanism(trust: Mapping[str, Any]) -> Iterator[Finding]:
         from_json({"type": "Laplace", "noise_multiplier": 1.0 / fact["epsilon"]})
         for fact in trust["data"]["learned"]
     ]
-    steps = mechanism["steps"] + mechanism["redone_steps"]
-    expected.append(
-        sampled_gaussian(mechanism["noise_multiplier"], mechanism["sampling_rate"], steps)
-    )
+    sampler = sampler_of(mechanism)
+    turns = sampler.turns(mechanism["steps"]) + mechanism["redone_steps"]
+    run = sampler.event(mechanism["noise_multiplier"], turns)
+    expected.append(Tuning.from_json(trust["tuning"]).event(run))
     same = recorded == expected
     yield Finding(
         check="events match the mechanism",
@@ -198,17 +201,43 @@ def _senseless(trust: Mapping[str, Any]) -> Iterator[str]:
         yield f"{mechanism['steps_run']} steps were run of {mechanism['steps']} planned"
     if mechanism["redone_steps"] < 0:
         yield f"{mechanism['redone_steps']} redone steps"
-    if mechanism["sampler"] != PoissonSampler.name:
-        yield f"sampler {mechanism['sampler']} is not the one that the events account"
+    sampler = sampler_of(mechanism)
+    if mechanism["redone_steps"] > 0 and not sampler.redoable:
+        yield f"steps were redone under {sampler.name} sampling, where every unit has its turn once"
+    if mechanism["bands"]:
+        coefficients = tuple(mechanism["bands"])
+        try:
+            BandedNoise(
+                multiplier=mechanism["noise_multiplier"],
+                sensitivity=mechanism["clip_norm"],
+                coefficients=coefficients,
+            ).require_valid_with(sampler.name, sampler.cycle)
+        except InputError as error:
+            yield str(error)
     if not (mechanism["normaliser"] > 0 and mechanism["clip_norm"] > 0):
         yield "normaliser and clip norm must be positive"
-    if not math.isclose(mechanism["sampling_rate"] * data["nominal_size"], mechanism["normaliser"]):
+    tuning = Tuning.from_json(trust["tuning"])
+    size = tuning.training_size(data["nominal_size"])
+    if not math.isclose(mechanism["sampling_rate"] * size, mechanism["normaliser"]):
         yield "normaliser is not the expected batch at the nominal size"
-    if config.get("batch") not in (None, mechanism["normaliser"]):
-        yield f"batch {config['batch']} was asked for, the normaliser is {mechanism['normaliser']}"
+    asked = config.get("batch")
+    if asked is not None:
+        rate = sampler_for(
+            sampler.name, batch=asked, nominal_size=size, cycle=mechanism["cycle"]
+        ).rate
+        if not math.isclose(rate * size, mechanism["normaliser"]):
+            yield f"batch {asked} was asked for, the normaliser is {mechanism['normaliser']}"
+    if tuning.selected is not None:
+        turns = sampler.turns(mechanism["steps"])
+        least = score_noise(sampler.turn_rate, mechanism["noise_multiplier"], turns)
+        stated = tuning.selected.score_multiplier
+        if stated < least * (1 - 1e-9):
+            yield f"the noise of the scores is {stated:g}, the runs' own asks for {least:g}"
     for guarantee in _proved(trust):
         if (guarantee.sampler, guarantee.unit) != (mechanism["sampler"], data["unit"]):
             yield f"a guarantee speaks of {guarantee.sampler} sampling, unit {guarantee.unit}"
+        if guarantee.adjacency not in sampler.adjacencies:
+            yield f"nothing is proved for {guarantee.adjacency} under {sampler.name} sampling"
 
 
 def _check_epsilons(trust: Mapping[str, Any]) -> Iterator[Finding]:
@@ -217,10 +246,18 @@ def _check_epsilons(trust: Mapping[str, Any]) -> Iterator[Finding]:
     events = _events(trust)
     for guarantee in _proved(trust):
         check = f"epsilon ({guarantee.adjacency}, delta={guarantee.delta:g})"
-        exact = total_epsilon(events, guarantee.delta, guarantee.adjacency) if events else math.inf
+        exact = _recomputed(events, guarantee)
         same = math.isclose(exact, guarantee.epsilon, rel_tol=TOLERANCE)
         detail = f"stated {guarantee.epsilon:.6g}, the events give {exact:.6g}"
         yield Finding(check=check, ok=same, detail=detail)
+
+
+def _recomputed(events: list[DpEvent], guarantee: Privacy) -> float:
+    """What the events prove; nothing, where no accountant covers them."""
+    try:
+        return total_epsilon(events, guarantee.delta, guarantee.adjacency)
+    except InputError:
+        return math.inf
 
 
 def _check_withheld(trust: Mapping[str, Any]) -> Iterator[Finding]:
@@ -284,13 +321,13 @@ def _check_ledger(trust: Mapping[str, Any], ledger: Ledger | None) -> Iterator[F
     if run is None or ledger is None:
         return
     mechanism, provenance = trust["mechanism"], trust["provenance"]
-    step = sampled_gaussian(mechanism["noise_multiplier"], mechanism["sampling_rate"], 1).event
+    charged = _charged(trust)
     recorded = {
         "data set": (run.dataset, trust["data"]["name"]),
-        "planned steps": (run.planned, mechanism["steps"]),
-        "charged steps": (run.charged, mechanism["steps_run"]),
+        "planned steps": (run.planned, charged.planned),
+        "charged steps": (run.charged, charged.done),
         "redone steps": (run.redone, mechanism["redone_steps"]),
-        "step": (run.step_event, run.step_event if trust["withheld"] else step),
+        "step": (run.step_event, run.step_event if trust["withheld"] else charged.step),
     }
     differing = [f"{k}: {a} in the ledger, {b} here" for k, (a, b) in recorded.items() if a != b]
     known = [ledger.commitment(s, run.id) for s in ledger.snapshots(run.dataset)]
@@ -301,6 +338,26 @@ def _check_ledger(trust: Mapping[str, Any], ledger: Ledger | None) -> Iterator[F
         ok=not differing,
         detail="; ".join(differing) or f"{run.charged} steps charged, {run.redone} redone",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Charged:
+    """What the ledger must hold for a card: an event, how often it was reserved and charged."""
+
+    step: DpEvent
+    planned: int
+    done: int
+
+
+def _charged(trust: Mapping[str, Any]) -> _Charged:
+    mechanism, sampler = trust["mechanism"], sampler_of(trust["mechanism"])
+    planned = sampler.turns(mechanism["steps"])
+    turn = sampler.turn_event(mechanism["noise_multiplier"])
+    tuning = Tuning.from_json(trust["tuning"])
+    if tuning.selected is not None:  # all runs and the choice among them are one event
+        whole = tuning.event(sampler.event(mechanism["noise_multiplier"], planned))
+        return _Charged(step=whole, planned=1, done=1)
+    return _Charged(step=turn, planned=planned, done=sampler.turns(mechanism["steps_run"]))
 
 
 def _run_in(ledger: Ledger | None, trust: Mapping[str, Any]) -> RunRecord | None:

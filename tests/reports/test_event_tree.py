@@ -26,6 +26,13 @@ def test_composed_events_keep_their_order() -> None:
     )
 
 
+def test_a_selection_says_that_the_number_of_runs_is_random() -> None:
+    run = {"type": "Gaussian", "noise_multiplier": 2.0}
+    tree = event_tree({"type": "Selection", "mean": 10.0, "shape": 1.0, "event": run})
+    assert tree.text.startswith("a random number of runs (10 expected, shape 1)")
+    assert [child.text for child in tree.children] == ["Gaussian noise, 2 times the sensitivity"]
+
+
 def test_an_unknown_event_shows_all_its_fields() -> None:
     event = {"type": "ZCDp", "rho": 0.5, "xi": 0.0}
     assert event_tree(event) == Node("ZCDp, rho 0.5, xi 0", ())

@@ -8,7 +8,10 @@ from privet.reports.recomputing import curves_of
 
 
 def trust(**changes):
-    mechanism = {"noise_multiplier": 2.0, "sampling_rate": 0.1, "steps": 100, "redone_steps": 0}
+    mechanism = {
+        "sampler": "poisson", "noise_multiplier": 2.0, "sampling_rate": 0.1, "cycle": 1,
+        "steps": 100, "redone_steps": 0,
+    }  # fmt: skip
     event = to_json(sampled_gaussian(2.0, 0.1, 100))
     stated = {
         "epsilon": epsilon_of(sampled_gaussian(2.0, 0.1, 100), 1e-5), "delta": 1e-5,

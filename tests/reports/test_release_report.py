@@ -213,3 +213,18 @@ def test_a_nearly_empty_card_admits_what_it_lacks() -> None:
     assert "This card states no privacy guarantee." in text
     assert "No events are recorded." in text
     assert "How it was trained Not stated." in text
+
+
+def test_a_private_search_is_told_with_its_mechanism(card: Make) -> None:
+    selected = {"mean": 10.0, "shape": 1.0, "holdout": 0.1, "score_multiplier": 3.5}
+    config = {"learning_rate": 0.5, "search": {"learning_rate": [0.1, 0.5]}}
+    trust = card(
+        tuning={"kind": "charged", "detail": "the best of several", "selected": selected},
+        provenance={"config": config},
+    )
+    text = " ".join(" ".join(Page(render_report(trust, Curves())).pieces).split())
+    assert "charged: the best of several" in text
+    assert "chosen learning rate 0.5" in text
+    assert "10, the expected number of runs; the true one stays secret" in text
+    assert "0.1, the share of units that scored the runs and trained none" in text
+    assert "3.5, the noise on the number of correct answers" in text

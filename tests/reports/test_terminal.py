@@ -44,6 +44,8 @@ def test_the_fullest_card_fits_one_screen(card: Make, figure: Make, reasons: int
         data=card()["data"] | {"name": "n" * 400},
         mechanism={f"setting_{n}": n for n in range(50)},
     )
+    trust["tuning"] = {"kind": "charged", "detail": "the best " * 40}
+    trust["provenance"] = {"config": {"search": {f"setting_{n}": [] for n in range(60)}}}
     lines = printed(trust, report="a/long/path/" * 8 + "report.html")
     assert len(lines) <= 24
     assert max(len(line) for line in lines) <= 80
@@ -71,6 +73,21 @@ def test_a_contradicted_claim_says_so_in_words(card: Make, figure: Make) -> None
     text = words(printed(card(privacy=[claim, audit])))
     assert "CONTRADICTED by an audit: ε ≥ 1.23" in text
     assert "audited (ε ≥ 1.23, δ = 1e-05)" in text
+
+
+@pytest.mark.parametrize("kind", ["declared", "public", "uncharged", "charged"])
+def test_the_card_says_how_the_settings_were_chosen(card: Make, kind: str) -> None:
+    text = words(printed(card(tuning={"kind": kind, "detail": "so and so"})))
+    assert f"tuning {kind}: so and so" in text
+    assert "chosen" not in text
+
+
+def test_a_search_shows_what_it_chose(card: Make) -> None:
+    config = {"learning_rate": 0.5, "momentum": 0.9, "search": {"learning_rate": [0.1, 0.5]}}
+    trust = card(tuning={"kind": "charged", "detail": "d"}, provenance={"config": config})
+    assert "chosen learning rate 0.5" in words(printed(trust))
+    assert "momentum" not in words(printed(trust))
+    assert "tuning not stated" in words(printed(card()))
 
 
 def test_private_test_records_are_named_as_the_reason(card: Make) -> None:

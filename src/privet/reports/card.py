@@ -62,6 +62,20 @@ class Statement:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """How the settings were chosen, in words, and what a private search chose."""
+
+    kind: str
+    detail: str
+    chosen: Mapping[str, Any]
+
+    @property
+    def sentence(self) -> str:
+        """The kind, and what it means here."""
+        return f"{self.kind}: {self.detail}" if self.detail else self.kind
+
+
+@dataclass(frozen=True, kw_only=True)
 class Headline:
     """The sentence on top of a card, and the statement it speaks about (none when withheld)."""
 
@@ -88,6 +102,17 @@ def statements(trust: Mapping[str, Any]) -> tuple[Statement, ...]:
         _statement(entry) for entry in trust.get("audit") or () if _is_audited_epsilon(entry)
     ]
     return tuple(_checked(entry, audits) for entry in entries)
+
+
+def tuning(trust: Mapping[str, Any]) -> Tuning:
+    """What the card says about the choice of its settings."""
+    entry = trust.get("tuning") or {}
+    config = (trust.get("provenance") or {}).get("config") or {}
+    return Tuning(
+        kind=str(entry.get("kind") or "not stated"),
+        detail=str(entry.get("detail") or ""),
+        chosen={name: config.get(name) for name in config.get("search") or ()},
+    )
 
 
 def headline(trust: Mapping[str, Any]) -> Headline:

@@ -18,6 +18,8 @@ _SENTENCES = {
     "drawn with replacement",
     "Gaussian": "Gaussian noise, {noise_multiplier} times the sensitivity",
     "Laplace": "Laplace noise, {noise_multiplier} times the sensitivity",
+    "Selection": "a random number of runs ({mean} expected, shape {shape}), "
+    "of which the best alone is released; one run is",
     "NoOp": "no access to the data",
     "NonPrivate": "access without any privacy",
 }

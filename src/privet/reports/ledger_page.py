@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from privet.ledger import Account, RunRecord
+from privet.privacy.accounting import Selection
 from privet.privacy.events import to_json
 
 
@@ -36,10 +37,18 @@ def print_account(account: Account, console: Console) -> None:
         table.add_column(column, no_wrap=column == "run", overflow="fold")
     for run in account.runs:
         steps = f"{run.charged}/{run.planned}" + (f" +{run.redone} redone" if run.redone else "")
-        what = run.label if run.dataset == account.name else f"{run.label} (on {run.dataset})"
-        table.add_row(run.id, run.started[:16].replace("T", " "), what, steps, run.status)
+        table.add_row(
+            run.id, run.started[:16].replace("T", " "), _what(run, account), steps, run.status
+        )
     if account.runs:
         console.print(table)
+
+
+def _what(run: RunRecord, account: Account) -> str:
+    event, words = run.step_event, run.label
+    if isinstance(event, Selection):  # one entry for all trials: their number is nobody's to know
+        words += f", the best of {event.mean:g} expected runs"
+    return words if run.dataset == account.name else f"{words} (on {run.dataset})"
 
 
 def _spending(account: Account) -> str:

@@ -6,8 +6,9 @@ from typing import Any, Final
 import numpy as np
 
 from privet.guarantee import Privacy, strongest_proved
-from privet.privacy.accounting import COARSE_INTERVAL, epsilon_of, sampled_gaussian, tradeoff_of
+from privet.privacy.accounting import COARSE_INTERVAL, accountant_for, epsilon_of, tradeoff_of
 from privet.privacy.events import from_json
+from privet.privacy.sampling import sampler_of
 from privet.reports.curves import Curves
 
 POINTS: Final = 20
@@ -17,16 +18,20 @@ def curves_of(trust: Mapping[str, Any]) -> Curves:
     """The plots' data; empty where epsilon is withheld.
 
     Where public facts were learned first, the mechanisms were not fixed beforehand: only epsilons
-    may be added then, so there is no joint trade-off curve to draw.
+    may be added then, so there is no joint trade-off curve to draw. The best of several runs has
+    only one epsilon.
     """
     stated = strongest_proved(Privacy.from_json(record) for record in trust["privacy"])
     if stated is None:
         return Curves()
+    training_event = from_json(trust["events"][-1]["event"])
+    if accountant_for(training_event) != "pld":
+        return Curves()
     learned = sum(fact["epsilon"] for fact in trust["data"].get("learned", []))
-    by_step = _epsilon_by_step(trust["mechanism"], stated.delta, learned)
+    by_step = _epsilon_by_step(trust["mechanism"], stated, learned)
     if learned:
         return Curves(epsilon_by_step=by_step)
-    training = tradeoff_of(from_json(trust["events"][-1]["event"]))
+    training = tradeoff_of(training_event, stated.adjacency)
     epsilons = np.linspace(0.0, 2.0 * stated.epsilon, 60)
     rates = np.unique(np.concatenate([np.logspace(-4, 0, 81), np.linspace(0, 1, 101), [0.01]]))
     return Curves(
@@ -37,13 +42,16 @@ def curves_of(trust: Mapping[str, Any]) -> Curves:
 
 
 def _epsilon_by_step(
-    mechanism: Mapping[str, Any], delta: float, before: float
+    mechanism: Mapping[str, Any], stated: Privacy, before: float
 ) -> tuple[tuple[int, float], ...]:
-    total = mechanism["steps"] + mechanism["redone_steps"]
-    steps = sorted({max(1, round(total * i / POINTS)) for i in range(1, POINTS + 1)})
-    multiplier, rate = mechanism["noise_multiplier"], mechanism["sampling_rate"]
+    sampler = sampler_of(mechanism)
+    total = sampler.turns(mechanism["steps"]) + mechanism["redone_steps"]
+    turns = sorted({max(1, round(total * i / POINTS)) for i in range(1, POINTS + 1)})
     return tuple(
-        (step, before + epsilon_of(event, delta, interval=COARSE_INTERVAL))
-        for step in steps
-        for event in [sampled_gaussian(multiplier, rate, step)]
+        (
+            turn * sampler.cycle,
+            before + epsilon_of(event, stated.delta, stated.adjacency, interval=COARSE_INTERVAL),
+        )
+        for turn in turns
+        for event in [sampler.event(mechanism["noise_multiplier"], turn)]
     )

@@ -23,6 +23,12 @@ _MECHANISM = {
     "normaliser": "the constant divisor of each step",
     "redone_steps": "after interruptions",
 }
+_SELECTION = {
+    "mean": "the expected number of runs; the true one stays secret",
+    "shape": "of the distribution of that number; 1 is geometric",
+    "holdout": "the share of units that scored the runs and trained none",
+    "score_multiplier": "the noise on the number of correct answers",
+}
 _MANY = 12
 
 
@@ -61,7 +67,8 @@ def _view(trust: Mapping[str, Any], curves: Curves) -> dict[str, Any]:
         "plots": _plots(trust, curves, headline, bound),
         "cautions": _cautions(trust, headline),
         "utility": _utility(trust),
-        "mechanism": _explained(_part(trust, "mechanism")),
+        "mechanism": _explained(_part(trust, "mechanism"), _MECHANISM),
+        "tuning": _tuning(trust),
         "data": _data_facts(trust),
         "provenance": _provenance(trust),
         "settings": _settings(trust),
@@ -141,12 +148,21 @@ def _utility(trust: Mapping[str, Any]) -> dict[str, str]:
     return facts | _texts(utility)
 
 
-def _explained(mechanism: Mapping[str, Any]) -> dict[str, str]:
-    facts = _texts(mechanism)
-    for key, meaning in _MECHANISM.items():
-        if key in mechanism:
+def _explained(part: Mapping[str, Any], meanings: Mapping[str, str]) -> dict[str, str]:
+    facts = _texts(part)
+    for key, meaning in meanings.items():
+        if key in part:
             facts[figures.label(key)] += f", {meaning}"
     return facts
+
+
+def _tuning(trust: Mapping[str, Any]) -> dict[str, str]:
+    """How the settings were chosen, and by what mechanism where it was a private one."""
+    said, selected = card.tuning(trust), _part(_part(trust, "tuning"), "selected")
+    facts = {"kind": said.sentence}
+    if said.chosen:
+        facts["chosen"] = figures.value_text(said.chosen)
+    return facts | _explained(selected, _SELECTION)
 
 
 def _data_facts(trust: Mapping[str, Any]) -> dict[str, str]:

@@ -14,6 +14,8 @@ from privet.reports import card, figures
 _MOST_REASONS = 3
 _MOST_REASONS_AND_STATEMENTS = 5
 _LONGEST_VALUE = 130
+_ONE_LINE = 66
+_MEASURED = ("robustness", "attacks", "audit")
 
 _STYLES = {
     "proved": "bold green",
@@ -49,9 +51,11 @@ def _rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
     yield from _privacy_rows(trust)
     yield from _caution_row(trust)
     yield "mechanism", _plain(_mechanism(trust.get("mechanism") or {}))
-    for name in ("robustness", "attacks", "audit"):
-        count = len(trust.get(name) or ())
-        yield name, _plain(f"{count} result(s), see the report" if count else "not measured")
+    tuning = card.tuning(trust)
+    yield "tuning", _plain(tuning.sentence)
+    if tuning.chosen:
+        yield "chosen", _plain(figures.value_text(tuning.chosen), _ONE_LINE)
+    yield "measured", _plain(", ".join(f"{name} {_measured(trust, name)}" for name in _MEASURED))
 
 
 def _caution_row(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
@@ -104,6 +108,11 @@ def _accuracy(trust: Mapping[str, Any]) -> str:
     return text
 
 
+def _measured(trust: Mapping[str, Any], name: str) -> str:
+    count = len(trust.get(name) or ())
+    return f"{count} result(s), see the report" if count else "not measured"
+
+
 def _mechanism(mechanism: Mapping[str, Any]) -> str:
     known = ("steps", "sampler", "sampling_rate", "noise_multiplier", "clip_norm")
     if not all(name in mechanism for name in known):  # another method's: say what it says
@@ -116,8 +125,8 @@ def _mechanism(mechanism: Mapping[str, Any]) -> str:
     )
 
 
-def _plain(text: str) -> Words:
-    return [(text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}...", "")]
+def _plain(text: str, most: int = _LONGEST_VALUE) -> Words:
+    return [(text if len(text) <= most else f"{text[: most - 3]}...", "")]
 
 
 def _legible(text: str, encoding: str) -> str:

@@ -1,0 +1,38 @@
+import io
+
+import dp_accounting as dp
+import pytest
+from rich.console import Console
+
+from privet.ledger import Ledger
+from privet.privacy.accounting import Selection
+from privet.reports.ledger_page import account_record, print_account
+
+
+@pytest.fixture
+def account(tmp_path):
+    book = Ledger(tmp_path / "ledger.db")
+    book.register("toy", unit="example", snapshot="s", rows=[b"0" * 16])
+    run = dp.SelfComposedDpEvent(dp.GaussianDpEvent(2.0), 30)
+    book.reserve("toy", label="dpsgd one", step_event=run, steps=30)
+    searched = Selection(run, 10.0, 1.0)
+    book.charge(book.reserve("toy", label="tune dpsgd two", step_event=searched, steps=1), 0)
+    yield book.account("toy")
+    book.close()
+
+
+def test_a_search_is_one_entry_that_names_the_expected_number_alone(account):
+    stream = io.StringIO()
+    print_account(account, Console(file=stream, width=160))
+    (plain,) = [line for line in stream.getvalue().splitlines() if "dpsgd one" in line]
+    (search,) = [line for line in stream.getvalue().splitlines() if "dpsgd two" in line]
+    assert "best of" not in plain
+    assert "tune dpsgd two, the best of 10 expected runs" in search
+    assert "1/1" in search
+
+
+def test_a_search_survives_as_plain_values(account):
+    runs = {run["label"]: run for run in account_record(account)["runs"]}
+    record = runs["tune dpsgd two"]["step_event"]
+    assert (record["type"], record["mean"], record["shape"]) == ("Selection", 10.0, 1.0)
+    assert record["event"]["type"] == "SelfComposed"
