@@ -20,7 +20,7 @@ from recipe_search import without_holdout
 
 import privet
 from privet.privacy.factorisation import Workload, expected_error
-from privet.training.dpsgd import Settings
+from privet.training.settings import Settings
 
 RESULTS = Path(__file__).parent / "results"
 ARMS = {

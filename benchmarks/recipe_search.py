@@ -3,9 +3,9 @@
     python benchmarks/recipe_search.py --data mnist --epsilon 3 --grid grid.json --device cuda
 
 `grid.json` holds a list of settings. Each is trained on the training records without `--holdout` of
-them, spread evenly over the file, and scored on those; the test set is not opened. Nothing of the search is
-charged to a ledger that matters: recipes found so say `tuning: uncharged` on the data they were
-found on. Writes one JSON with every try.
+them, spread evenly over the file, and scored on those; the test set is not opened. Nothing of the
+search is charged to a ledger that matters: recipes found so say `tuning: uncharged` on the data
+they were found on. Writes one JSON with every try.
 """
 
 import json

@@ -2,7 +2,7 @@ import re
 from dataclasses import fields
 
 from privet.commands.options import TrainingOptions
-from privet.training.dpsgd import Settings
+from privet.training.settings import Settings
 
 
 def test_the_command_line_offers_every_setting_and_no_other():

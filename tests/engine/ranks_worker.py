@@ -30,8 +30,9 @@ from privet.errors import BudgetExceeded, PrivetError
 from privet.ledger import Ledger
 from privet.privacy.clipping import cross_entropy
 from privet.privacy.randomness import Randomness
-from privet.training.dpsgd import Settings, resume
+from privet.training.dpsgd import resume
 from privet.training.run_folder import RunFolder
+from privet.training.settings import Settings
 
 PLAN = {
     "steps": 4,

@@ -41,7 +41,7 @@ from privet.ledger import Ledger
 from privet.privacy.accounting import total_epsilon
 from privet.privacy.clipping import cross_entropy
 from privet.privacy.randomness import Randomness, SecretStream
-from privet.training.dpsgd import Settings
+from privet.training.settings import Settings
 from privet.verification import verify
 
 ERROR_RATE = 1e-6

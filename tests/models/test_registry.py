@@ -124,3 +124,8 @@ def test_the_page_on_networks_tells_their_true_sizes():
 def test_the_default_stays_small():
     """So that a first run on two cores takes seconds."""
     assert all(count(create(default_model(s), s, 10)) < 40_000 for s in ((1, 28, 28), (3, 32, 32)))
+
+
+def test_an_image_too_small_for_a_network_is_bad_input():
+    with pytest.raises(InputError, match="cannot take examples of this shape"):
+        create("cnn", (1, 8, 8), 10)

@@ -9,7 +9,8 @@ from privet.errors import InputError
 from privet.guarantee import Adjacency
 from privet.ledger import Ledger
 from privet.privacy.accounting import epsilon_of
-from privet.training.dpsgd import Settings, _learning_rate
+from privet.training.dpsgd import _learning_rate
+from privet.training.settings import Settings
 from privet.verification import verify
 
 QUICK = {"epsilon": 3.0, "model": "linear", "epochs": 1, "batch": 250}

@@ -7,8 +7,8 @@ import pytest
 from privet.data.catalogue import available
 from privet.errors import InputError
 from privet.models import names
-from privet.training.dpsgd import Settings
 from privet.training.recipes import RECIPES, find_recipe, tuning_of
+from privet.training.settings import Settings
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda r: r.name)

@@ -9,7 +9,7 @@ from scipy import stats
 from privet.engine.plan import Plan
 from privet.errors import InputError
 from privet.privacy.randomness import SecretStream
-from privet.training.dpsgd import Settings
+from privet.training.settings import Settings
 from privet.tuning.search import PLANNED, SEARCHABLE, Search, read_search
 
 FIXED = {"epsilon": 3.0, "delta": 1e-5}

@@ -112,7 +112,9 @@ class Ranks:
 
     def own(self, stream: SecretStream) -> SecretStream:
         """The stream of this rank under the run's key; unrelated to those of the other ranks."""
-        return stream if self.size == 1 else stream.derived(f"rank {self.rank} of {self.size}")
+        if self.size == 1:
+            return stream
+        return stream.branch(purpose=f"rank of {self.size}", step=self.rank)
 
     def with_sampling_of_lead(self, randomness: Randomness) -> Randomness:
         """The run's sampling key on every rank. The noise key stays where noise is drawn."""

@@ -65,7 +65,14 @@ def create(name: str, shape: Shape, n_classes: int, *, init_seed: int = 0) -> nn
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(init_seed)
-        return builder(shape, n_classes)
+        try:
+            return builder(shape, n_classes)
+        except RuntimeError as error:  # torch: a kernel larger than what is left of the image
+            raise InputError(
+                f"network '{name}' cannot take examples of this shape",
+                got=f"{shape} ({str(error).splitlines()[0]})",
+                fix="use --model cnn-tiny, mlp or linear",
+            ) from None
 
 
 def _first_line(builder: Callable[..., nn.Module]) -> str:

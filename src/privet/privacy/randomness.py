@@ -57,14 +57,6 @@ class SecretStream:
         cipher = Cipher(algorithms.AES256(subkey), modes.CTR(bytes(16))).encryptor()
         return np.frombuffer(cipher.update(bytes(8 * n)), dtype="<u8")
 
-    def derived(self, name: str) -> "SecretStream":
-        """A stream of its own under this key: unrelated to this one and to other names.
-
-        No draw has the address that the new key comes from: those begin with a number.
-        """
-        address = b"derived|" + name.encode()
-        return SecretStream(hashlib.blake2b(address, key=self.key, digest_size=KEY_BYTES).digest())
-
     def seed(self, *, purpose: str, step: int) -> int:
         """A seed for a library's own generator."""
         return int(self._words(1, purpose, step, b"")[0] >> np.uint64(1))

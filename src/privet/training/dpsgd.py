@@ -1,12 +1,13 @@
 """DP-SGD (Abadi et al., 2016): train a classifier whose every update is private.
 
-The loop itself is `engine/trainer.py`; here are its settings, a run's folder, and resuming.
+The loop itself is `engine/trainer.py`, what may be chosen `settings.py`; here is a run from start
+to release, and resuming.
 """
 
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,184 +20,24 @@ from privet.engine.account import Account, KeptByLead
 from privet.engine.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint, shared
 from privet.engine.handover import private_figures, state
 from privet.engine.plan import Plan
-from privet.engine.prepare import Extras, assemble, left_for_training
+from privet.engine.prepare import assemble
 from privet.engine.ranks import Ranks, require_same_start, weights_of
 from privet.engine.trainer import PrivateTrainer
 from privet.errors import CheckFailed, FaultyEnvironment, InputError
 from privet.files import write_json
-from privet.guarantee import check_target
 from privet.ledger import Ledger
-from privet.models import create, default_model
-from privet.models.augmentation import AUGMENTATIONS, Views
-from privet.privacy.accounting import DpEvent
+from privet.models import create
 from privet.privacy.clipping import cross_entropy
-from privet.privacy.factorisation import Workload, optimal_coefficients
-from privet.privacy.geometry import GEOMETRIES, Geometry
 from privet.privacy.randomness import Randomness
-from privet.privacy.sampling import SAMPLERS
 from privet.release import Release
 from privet.training.books import Books, handed_round, require_as_many
 from privet.training.recipes import tuning_of
 from privet.training.run_folder import RunFolder
-from privet.training.schedule import SCHEDULES, share_of_peak
+from privet.training.schedule import share_of_peak
+from privet.training.settings import Settings
 
 Watcher = Callable[[PrivateTrainer], None]
-CHOICES: Final = {
-    "schedule": tuple(SCHEDULES),
-    "optimizer": ("sgd", "adam"),
-    "clipping": GEOMETRIES,
-    "augment": AUGMENTATIONS,
-    "sampler": SAMPLERS,
-}
 CHECKPOINT_SECONDS: Final = 20.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What a user may choose. None of it is read off the data.
-
-    Attributes:
-        epsilon: target, add/remove neighbours (zero-out where the sampler knows no other).
-        delta: of the target.
-        batch: expected units in a step; default: a fifth of the nominal size, at most 2048.
-        epochs: expected passes over the data.
-        learning_rate: first one, on the update in units of the clip norm.
-        schedule: how it goes on: 'linear' or 'cosine' to zero, or 'constant'.
-        warmup: share of the steps in which it first rises from zero.
-        optimizer: 'sgd', or 'adam'.
-        momentum: of SGD.
-        clip_norm: bound on one unit's gradient.
-        clipping: in which norm: 'flat', 'per-layer', 'weighted' (by the sizes of the layers).
-        contribution: most records of one unit in a step, where a unit has several.
-        augment: random views of every example, averaged before clipping: 'none', 'shift',
-            'flip-crop'.
-        views: how many.
-        ema: decay of the moving average of weights that is released; 0 releases the last ones.
-        sampler: 'poisson', 'cyclic-poisson', 'fixed-batches', 'shuffled'.
-        cycle: steps in which a unit has one turn, for the samplers with turns.
-        bands: of correlated noise; 1 is independent noise.
-        model: a name of `privet.models`; default: by the shape of the examples.
-        recipe: where the settings come from, if from a recipe of `privet recipes`.
-        init_seed: of the first weights; public.
-        device: 'cpu', 'cuda', ...
-        keep_keys: keep the secret keys in `internal/` until the run ends, so that a killed run
-            repeats its lost steps exactly; otherwise they are charged again.
-        checkpoint_every: steps between checkpoints; default: every 20 seconds.
-        noise_seed: for tests only: known noise, hence no epsilon.
-    """
-
-    epsilon: float
-    delta: float = 1e-5
-    batch: int | None = None
-    epochs: float = 30.0
-    learning_rate: float = 0.25
-    schedule: str = "linear"
-    warmup: float = 0.0
-    optimizer: str = "sgd"
-    momentum: float = 0.9
-    clip_norm: float = 1.0
-    clipping: str = "flat"
-    contribution: int = 8
-    augment: str = "none"
-    views: int = 1
-    ema: float = 0.0
-    sampler: str = "poisson"
-    cycle: int | None = None
-    bands: int = 1
-    model: str | None = None
-    recipe: str | None = None
-    init_seed: int = 0
-    device: str = "cpu"
-    keep_keys: bool = True
-    checkpoint_every: int | None = None
-    noise_seed: int | None = None
-
-    def __post_init__(self) -> None:
-        check_target(self.epsilon, self.delta)
-        for name in ("learning_rate", "clip_norm", "epochs"):
-            value = getattr(self, name)
-            if not 0 < value < float("inf"):
-                raise InputError(f"bad {name}", got=value, expected="a positive, finite number")
-        for name in ("momentum", "ema", "warmup"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                raise InputError(f"bad {name}", got=value, expected=f"0 <= {name} < 1")
-        for name in ("contribution", "views", "bands"):
-            value = getattr(self, name)
-            if not (isinstance(value, int) and value >= 1):
-                raise InputError(f"bad {name}", got=value, expected="a whole number, at least 1")
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise InputError(
-                    f"unknown {name}",
-                    got=f"'{getattr(self, name)}'",
-                    expected=f"one of {', '.join(known)}",
-                )
-        self._check_together()
-
-    def _check_together(self) -> None:
-        if self.views > 1 and self.augment == "none":
-            raise InputError(
-                "several views of nothing", got=f"views {self.views}", fix="name an --augment"
-            )
-        if not self.keep_keys and (self.sampler != "poisson" or self.bands > 1):
-            raise InputError(
-                "a run in which every unit has its turn can only be resumed with its keys",
-                got=f"no kept keys, {self.sampler} sampling, {self.bands} bands",
-                fix="keep the keys, or use independent noise and Poisson sampling",
-            )
-
-    def filled_for(self, data: Dataset) -> "Settings":
-        """The same with every default that depends on public facts filled in."""
-        return replace(
-            self,
-            batch=max(1, min(2048, data.nominal_size // 5)) if self.batch is None else self.batch,
-            model=self.model or default_model(data.shape),
-        )
-
-    def plan_for(self, data: Dataset, whole: Callable[[DpEvent], DpEvent] | None = None) -> Plan:
-        """The plan, calibrated to the target; `whole` as in `Plan.calibrate`."""
-        filled = self.filled_for(data)
-        assert filled.batch is not None
-        return Plan.calibrate(
-            epsilon=left_for_training(self.epsilon, data),
-            delta=self.delta,
-            nominal_size=data.nominal_size,
-            batch=filled.batch,
-            epochs=self.epochs,
-            clip_norm=self.clip_norm,
-            unit=data.unit,
-            sampler=self.sampler,
-            cycle=self.cycle,
-            bands=self._coefficients(filled.batch, data.nominal_size),
-            whole=whole,
-        )
-
-    def plan_like(self, plan: Plan, data: Dataset) -> Plan:
-        """`plan` for these settings, which differ from its own in nothing that its event shows."""
-        assert self.batch is not None
-        bands = self._coefficients(self.batch, data.nominal_size)
-        return replace(plan, clip_norm=self.clip_norm, bands=bands)
-
-    def extras(self) -> Extras:
-        """What makes the training strong and leaves its guarantee as it is."""
-        return Extras(
-            geometry=Geometry(self.clipping),
-            contribution=self.contribution,
-            augmentation=None if self.augment == "none" else Views(self.augment, self.views),
-            ema=self.ema or None,
-        )
-
-    def _coefficients(self, batch: int, nominal_size: int) -> tuple[float, ...]:
-        if self.bands == 1:
-            return ()
-        steps = max(1, round(self.epochs * nominal_size / batch))
-        workload = Workload(
-            steps=steps,
-            momentum=self.momentum if self.optimizer == "sgd" else 0.0,
-            last_rate=1.0 if self.schedule == "constant" else 0.0,
-        )
-        return optimal_coefficients(workload, self.bands)
 
 
 def run(

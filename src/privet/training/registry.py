@@ -10,6 +10,7 @@ from privet.errors import InputError
 from privet.release import Release
 from privet.training import dpsgd
 from privet.training.recipes import find_recipe
+from privet.training.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ METHODS = {
         name="dpsgd",
         summary="per-example clipped, noised gradients (Abadi et al., 2016)",
         promises="(epsilon, delta)-DP, proved",
-        settings=dpsgd.Settings,
+        settings=Settings,
         run=dpsgd.run,
     )
 }

@@ -16,7 +16,8 @@ from privet.engine.plan import Plan
 from privet.errors import InputError
 from privet.privacy.randomness import Randomness
 from privet.release import Release
-from privet.training.dpsgd import Settings, build
+from privet.training.dpsgd import build
+from privet.training.settings import Settings
 from privet.tuning.search import Search
 
 RECORDS: Final = 8

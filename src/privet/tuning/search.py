@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, Self
 
 from privet.errors import InputError
 from privet.privacy.randomness import SecretStream
-from privet.training.dpsgd import Settings
+from privet.training.settings import Settings
 
 _NUMBER: Final = (int, float)
 SEARCHABLE: Final[Mapping[str, tuple[type, ...]]] = {

@@ -19,6 +19,7 @@ from privet.privacy.randomness import Randomness
 from privet.release import Release
 from privet.training import dpsgd
 from privet.training.run_folder import RunFolder
+from privet.training.settings import Settings
 from privet.tuning.checkpoint import Standing
 from privet.tuning.search import Search
 
@@ -49,7 +50,7 @@ class Task:
         axes = {name: tuple(values) for name, values in record["search"].items()}
         return cls(
             data=data,
-            search=Search(base=dpsgd.Settings(**record["settings"]), axes=axes),
+            search=Search(base=Settings(**record["settings"]), axes=axes),
             plan=Plan.from_json(record["plan"]),
             selected=Selected(**record["selected"]),
             ledger=ledger,
@@ -99,7 +100,7 @@ class Task:
             standing.save(self.folder.checkpoint)
 
     def trainer(
-        self, data: Dataset, settings: dpsgd.Settings, trial: int, keys: Randomness
+        self, data: Dataset, settings: Settings, trial: int, keys: Randomness
     ) -> PrivateTrainer:
         """A trial's trainer, with keys of its own."""
         plan = settings.plan_like(self.plan, data)
@@ -113,13 +114,13 @@ class Task:
         account = RunAccount(self.ledger, self.run_id, None, cycle=plan.steps)
         return dpsgd.build(data, settings, plan, randomness=randomness, account=account)
 
-    def model(self, trainer: PrivateTrainer, settings: dpsgd.Settings) -> Release:
+    def model(self, trainer: PrivateTrainer, settings: Settings) -> Release:
         """A trial's model, to predict with; nothing is stated about it."""
         assert settings.model is not None
         config = release_config(self.data, settings.model)
         return Release(model=trainer.released_model(), config=config, trust={})
 
-    def state(self, trainer: PrivateTrainer, settings: dpsgd.Settings) -> Release:
+    def state(self, trainer: PrivateTrainer, settings: Settings) -> Release:
         """The release of a trial, should it win."""
         assert settings.model is not None
         searched = {name: list(values) for name, values in self.search.axes.items()}
