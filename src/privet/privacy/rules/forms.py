@@ -22,7 +22,7 @@ less than that, so honest examples are clipped by their norm.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, final
@@ -35,8 +35,11 @@ MOST_CANCELLATION: Final = 32.0
 ROUNDING: Final = 2.0**-22  # four float32 roundings
 SHORT_SUM: Final = 2**16  # entries; 32 for each thread of a CUDA reduction, pairwise on the CPU
 GRAM_COST: Final = 4.0  # of a multiplication in the two double-precision Gram matrices
-MOST_FORMED: Final = 2**27  # entries; beyond, memory counts more than time
-GRAM_AT_ONCE: Final = 2**23  # entries of the Gram matrices and of the doubles they come from
+# Entries, by kind of device; beyond, memory counts more than time.
+MOST_FORMED: Final = {"cpu": 2**27, "cuda": 2**30}
+# Entries of the Gram matrices and of the doubles they come from: a cache on a CPU, a share of
+# memory on a GPU, where many small pieces cost more than they save.
+GRAM_AT_ONCE: Final = {"cpu": 2**23, "cuda": 2**27}
 
 
 class PerExample(ABC):
@@ -156,7 +159,7 @@ class OuterSum(PerExample):
         """Whether t o i multiplications (and n o i memory) cost less than t^2 (o + i)."""
         n, groups, t, o = self.b.shape
         i = self.a.shape[3]
-        if n * groups * o * i > MOST_FORMED and t * t < o * i:
+        if n * groups * o * i > _limit(MOST_FORMED, self.b) and t * t < o * i:
             return False
         return o * i <= GRAM_COST * t * (o + i)
 
@@ -167,7 +170,7 @@ class OuterSum(PerExample):
     def squared_norms(self) -> Tensor:
         """By Gram sums, a few examples at once."""
         _, groups, t, o = self.b.shape
-        at_once = max(1, GRAM_AT_ONCE // (groups * t * max(t, o + self.a.shape[3])))
+        at_once = max(1, _limit(GRAM_AT_ONCE, self.b) // (groups * t * max(t, o + self.a.shape[3])))
         parts = zip(torch.split(self.b, at_once), torch.split(self.a, at_once), strict=True)
         return torch.cat([_gram_norms(b, a) for b, a in parts])
 
@@ -194,6 +197,10 @@ class OuterSum(PerExample):
     def without(self, broken: Tensor) -> "PerExample":
         """Zero both factors of the marked examples."""
         return OuterSum(_zero_rows(self.b, broken), _zero_rows(self.a, broken), self.shape)
+
+
+def _limit(limits: Mapping[str, int], values: Tensor) -> int:
+    return limits.get(values.device.type, limits["cpu"])
 
 
 def _gram_norms(b: Tensor, a: Tensor) -> Tensor:
