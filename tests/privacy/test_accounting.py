@@ -201,7 +201,7 @@ class TestClosedForms:
 
         exact = epsilon_from(exact_delta, delta)
         found = epsilon_of(sampled_gaussian(z, q, 1), delta)
-        assert exact * (1 - 1e-9) <= found <= exact * 1.001 + 1e-6
+        assert exact * (1 - 1e-9) <= found <= exact * 1.001 + 1e-5  # a tenth of the grid
 
     @pytest.mark.parametrize("alpha", [1.0, 1.3, 2.0, 5.0])
     def test_the_closed_forms_are_their_quadrature(self, alpha):

@@ -87,7 +87,8 @@ def test_a_search_from_end_to_end(typed, tmp_path):
     assert "a random number of runs (3 expected, shape 1)" in page
     shown = " ".join(typed("ledger", "show", "digits")[1].split())
     assert "tune dpsgd run" in shown
-    assert "the best of 3 expected runs" in shown
+    assert "the best" in shown  # in a narrow terminal the cell is broken into lines
+    assert "of 3 expected runs" in shown
     assert "1/1" in shown
     (run,) = json.loads(typed("ledger", "show", "digits", "--json")[1])[0]["runs"]
     assert (run["step_event"]["type"], run["charged"]) == ("Selection", 1)
