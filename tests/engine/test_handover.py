@@ -1,6 +1,7 @@
 """The trust card: its fields, what is withheld, and totals against an independent sum."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 from privet.data.dataset import LearnedFact
 from privet.engine.account import RunAccount
 from privet.engine.examples import Examples
-from privet.engine.handover import accuracy_figures, hand_over, private_figures
+from privet.engine.handover import PUBLIC_START, accuracy_figures, hand_over, private_figures
 from privet.engine.plan import Plan
 from privet.engine.trainer import PrivateTrainer
 from privet.errors import CheckFailed
@@ -179,3 +180,24 @@ def test_the_digest_of_the_data_is_keyed(finished, tmp_path):
 def test_two_releases_on_the_same_records_carry_different_digests(finished):
     digests = [hand_over(*finished()).trust["provenance"]["data_digest"] for _ in range(2)]
     assert digests[0] != digests[1]
+
+
+def test_a_model_of_the_users_own_carries_the_assumption_about_its_first_weights(finished):
+    trainer, data = finished()
+    stated = hand_over(trainer, data).guarantees[0].assumptions
+    assert PUBLIC_START not in stated  # this one began from a public seed
+    trainer, data = finished()
+    trainer.randomness = replace(trainer.randomness, init_seed=None)
+    assert PUBLIC_START in hand_over(trainer, data).guarantees[0].assumptions
+
+
+def test_a_unit_that_is_only_a_name_is_an_assumption(finished):
+    trainer, data = finished()
+    named = replace(data, unit="patient")
+    found = hand_over(trainer, named).guarantees[0]
+    assert found.unit == "patient"
+    assert any("no patient has more than one record" in a for a in found.assumptions)
+    trainer, data = finished()
+    assert not any(
+        "more than one record" in a for a in hand_over(trainer, data).guarantees[0].assumptions
+    )

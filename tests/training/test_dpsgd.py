@@ -78,6 +78,20 @@ def test_correlated_noise_is_refused_with_plain_poisson(digits, ledger, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+def test_views_of_what_is_no_image_are_refused_before_anything_is_reserved(ledger, tmp_path):
+    rng = np.random.default_rng(0)
+    table = privet.data.Dataset(
+        name="table", train=privet.data.Split(x=rng.uniform(size=(80, 4)), y=np.arange(80) % 2),
+        test=privet.data.Split(x=rng.uniform(size=(8, 4)), y=np.arange(8) % 2),
+        bounds=privet.data.Bounds(low=(0.0,), high=(1.0,)), classes=("a", "b"), nominal_size=80,
+        licence="none", source="made up",
+    )  # fmt: skip
+    with pytest.raises(InputError, match="images only"):
+        trained(table, ledger, tmp_path, batch=80, augment="shift", views=2)
+    assert ledger.account("table").runs == ()
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_front_is_sent_through_once_and_released_with_the_head(digits, ledger, tmp_path):
     release = trained(digits, ledger, tmp_path, model="scatter-linear", epochs=4)
     assert type(release.model).__name__ == "Fronted"

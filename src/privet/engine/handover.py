@@ -27,8 +27,6 @@ SIZE_IS_PUBLIC = "the number of units is public: shuffled batches depend on it"
 PUBLIC_START = "the first weights, and all that is frozen, were not learned from these records"
 WHEN_REDONE = "when the run was interrupted did not depend on the records"
 KNOWN_NOISE = "sampling and noise were drawn from a known seed: whoever knows it can undo them"
-
-
 RESAMPLES: Final = 2000
 
 
@@ -154,7 +152,7 @@ def _guarantees(
             if len(events) == 1
             else f"{accountant}, plus pure epsilons of learned facts",
             sampler=plan.sampler.name,
-            assumptions=_assumptions(trainer, tuning),
+            assumptions=_assumptions(trainer, data, tuning),
         )
         for adjacency in plan.sampler.adjacencies
         # Nothing is known about the best of several runs under replace-one neighbours.
@@ -162,10 +160,13 @@ def _guarantees(
     ]
 
 
-def _assumptions(trainer: PrivateTrainer, tuning: Tuning) -> tuple[str, ...]:
+def _assumptions(trainer: PrivateTrainer, data: Dataset, tuning: Tuning) -> tuple[str, ...]:
+    named_only = data.unit != "example" and data.train.units is None
     conditions = (
         (True, ASSUMPTIONS),
         (True, (tuning.assumption,)),
+        (named_only, (f"no {data.unit} has more than one record: no column says whose each is",)),
+        (trainer.randomness.init_seed is None, (PUBLIC_START,)),
         (trainer.account.books.redone_steps > 0, (WHEN_REDONE,)),
         (Adjacency.ADD_REMOVE not in trainer.plan.sampler.adjacencies, (SIZE_IS_PUBLIC,)),
     )

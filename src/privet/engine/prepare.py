@@ -134,6 +134,8 @@ def assemble(
         ranks.share(data.train), data.bounds, device, contribution=extras.contribution
     )
     trained, augmentation = model, extras.augmentation
+    if augmentation is not None:  # refused now, not in the first step, which would be charged
+        augmentation(probe[0], _generator(randomness, device))
     if isinstance(model, Fronted):  # what never changes is computed once
         generator = _generator(randomness, device)
         examples = examples.seen_by(model.front, augmentation, generator)
