@@ -19,7 +19,7 @@ class TrainingOptions:
     epochs
         Expected passes over the data; default 30.
     learning_rate
-        First learning rate, in units of the clip norm; default 0.25.
+        Highest learning rate, in units of the clip norm; default 0.25.
     schedule
         How it goes on: linear (default) or cosine to zero, or constant.
     warmup
@@ -43,7 +43,9 @@ class TrainingOptions:
     sampler
         poisson (default), cyclic-poisson, fixed-batches, shuffled.
     cycle
-        Steps in which a unit has one turn, for the samplers with turns.
+        Steps in which a unit has one turn, for the samplers with turns; default: as many batches as
+        make up the data (cyclic-poisson with bands: the bands). Sets the batch of fixed-batches
+        and shuffled.
     bands
         Of correlated noise, with cyclic-poisson or fixed-batches; default 1: independent noise.
     model

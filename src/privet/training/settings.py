@@ -35,7 +35,7 @@ class Settings:
         delta: of the target.
         batch: expected units in a step; default: a fifth of the nominal size, at most 2048.
         epochs: expected passes over the data.
-        learning_rate: first one, on the update in units of the clip norm.
+        learning_rate: highest one, on the update in units of the clip norm.
         schedule: how it goes on: 'linear' or 'cosine' to zero, or 'constant'.
         warmup: share of the steps in which it first rises from zero.
         optimizer: 'sgd', or 'adam'.
