@@ -14,15 +14,16 @@ from privet.models import Fronted, create
         ("scatter-linear", (3, 32, 32), 243 * 64 * 10 + 10),
         ("scatter-cnn", (1, 28, 28), 33_066),  # Tramer and Boneh: 33 thousand
         ("scatter-cnn", (3, 32, 32), 187_210),  # Tramer and Boneh: 187 thousand
+        ("scatter-natural", (3, 32, 32), 243 * 128 + 128 + 9 * 128**2 + 128 + 2048 * 10 + 10),
     ],
 )
-def test_networks_have_the_published_number_of_parameters(name, shape, parameters):
+def test_networks_have_the_stated_number_of_parameters(name, shape, parameters):
     model = create(name, shape, 10)
     assert sum(p.numel() for p in model.parameters()) == parameters
     assert sum(p.numel() for p in model.head.parameters()) == parameters
 
 
-@pytest.mark.parametrize("name", ["scatter-linear", "scatter-cnn"])
+@pytest.mark.parametrize("name", ["scatter-linear", "scatter-cnn", "scatter-natural"])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 11, 30), (3, 8, 8), (4, 17, 9)])
 def test_any_size_from_8_pixels_on(name, shape):
     model = create(name, shape, 5)

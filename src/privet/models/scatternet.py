@@ -6,7 +6,9 @@ itself (no statistics of the data, hence nothing to pay for), then a linear or a
 classifier with tanh. Parameters at the papers' sizes: see docs/models.md.
 
 Deviations: layers follow the image's size instead of supposing 28 or 32 pixels; images of one
-channel get the paper's network for MNIST, others the one for CIFAR-10.
+channel get the paper's network for MNIST, others the one for CIFAR-10. `scatter-natural` is our
+own: brightness and colour differences are scattered, maps are scaled by pink noise (see `natural`)
+and then each image by itself, and a mix of the maps at each place comes before the one convolution.
 """
 
 import math
@@ -15,10 +17,12 @@ from typing import Final
 from torch import nn
 
 from privet.models.fronted import Fronted
+from privet.models.natural import LumaChroma, PinkStandardised
 from privet.models.registry import Shape, image_shape, model
 from privet.models.scattering import Scattering2d
 
 GROUPS: Final = 27  # the paper's choice, of 9, 27 and 81
+MIXED: Final = 128  # mixtures of maps in `scatter-natural`
 
 
 @model("scatter-linear")
@@ -36,6 +40,32 @@ def scatter_cnn(shape: Shape, n_classes: int) -> nn.Module:
     front, maps = _front(shape)
     head = _grey_head if shape[0] == 1 else _colour_head
     return Fronted(front, head(maps, n_classes))
+
+
+@model("scatter-natural")
+def scatter_natural(shape: Shape, n_classes: int) -> nn.Module:
+    """Two convolutions on scattering maps scaled as those of natural images; for photographs."""
+    image = image_shape(shape)
+    channels, height, width = image
+    scattering = Scattering2d(height, width)
+    maps, (rows, columns) = (
+        channels * scattering.maps,
+        (height >> scattering.J, width >> scattering.J),
+    )
+    front = nn.Sequential(
+        PinkStandardised(nn.Sequential(LumaChroma(channels), scattering), image),
+        nn.GroupNorm(1, maps, affine=False),
+    )
+    head = nn.Sequential(
+        nn.Conv2d(maps, MIXED, 1),
+        nn.Tanh(),
+        nn.Conv2d(MIXED, MIXED, 3, padding=1),
+        nn.Tanh(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(MIXED * (rows // 2) * (columns // 2), n_classes),
+    )
+    return Fronted(front, head)
 
 
 def _front(shape: Shape) -> tuple[nn.Module, tuple[int, int, int]]:
