@@ -9,8 +9,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from privet.errors import InputError
+from privet.models import with_lora
 from privet.privacy import rules
-from privet.privacy.agreement import clipped_by_hand, fault_of
+from privet.privacy.agreement import clipped_by_hand, fault_of, varied
 from privet.privacy.clipping import (
     FastClipper,
     ReferenceClipper,
@@ -246,6 +247,217 @@ def test_choosing_a_clipper_leaves_the_model_as_it_was():
     assert not any(m._forward_hooks for m in model.modules())
 
 
+# --- rows that change places inside the model --------------------------------------------------
+
+
+class Sorting(nn.Module):
+    """Rows are sorted, go through a layer, and are sorted back: examples stay apart."""
+
+    def __init__(self, key, descending=False, mode=None):
+        super().__init__()
+        self.fc, self.head = nn.Linear(6, 16), nn.Linear(16, CLASSES)
+        self.key, self.descending, self.mode = key, descending, mode
+
+    def forward(self, x):
+        if self.mode is not None and self.training != self.mode:
+            return self.head(torch.tanh(self.fc(x)))
+        order = torch.argsort(self.key(x), descending=self.descending, stable=True)
+        return self.head(torch.tanh(self.fc(x[order]))[torch.argsort(order)])
+
+
+KEYS = {
+    "length": lambda x: (x != 0).sum(1),
+    "length of the padding": lambda x: (x.flip(1) != 0).int().argmax(1),
+    "brightness": lambda x: x.sum(1),
+    "empty": lambda x: (x != 0).any(1).int(),
+    "saturated": lambda x: (x >= 1).all(1).int(),
+    "a pixel": lambda x: x[:, 3],
+    "a flag": lambda x: (x[:, 3] == 1).int(),
+    "whole numbers": lambda x: x[:, 5].long(),
+}
+
+
+def uniform_probe(n=4):
+    """As `engine.examples` makes it up: no zeros, no ones."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(n, 6, generator=generator), torch.arange(n) % CLASSES
+
+
+@pytest.mark.parametrize("mode", [None, True, False], ids=["always", "training", "evaluation"])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("key", KEYS)
+def test_rows_that_are_sorted_and_sorted_back_get_no_fast_path(key, descending, mode):
+    torch.manual_seed(0)
+    model = Sorting(KEYS[key], descending, mode)
+    clipper = FastClipper(model, cross_entropy, 0.1)
+    assert "differ from plain autograd" in fault_of(clipper, uniform_probe(), training=True)
+
+
+def test_sorted_by_length_the_sum_moves_by_no_more_than_the_clip_norm():
+    """By the fast path, one long unit moved it by eight clip norms: everyone had new neighbours."""
+    torch.manual_seed(0)
+    model = Sorting(KEYS["length"], descending=True)
+    x = torch.rand(64, 6) * 0.5 + 0.5
+    x[:, 5] = 0
+    x[-1, 5] = 0.5
+    x[0::2, :5] *= 1e-3
+    y = torch.arange(64) % 2
+    moved = {}
+    for clipper in (
+        make_clipper(model, cross_entropy, 0.1, probe=uniform_probe()),
+        FastClipper(model, cross_entropy, 0.1),
+    ):
+        total, without = clipper.clipped_sum(x, y), clipper.clipped_sum(x[:-1], y[:-1])
+        moved[type(clipper)] = float((total - without).norm())
+    assert moved[ReferenceClipper] <= 0.1 < 5 * 0.1 < moved[FastClipper]
+
+
+def test_whatever_tells_two_rows_of_the_batch_apart_does_not_sort_them():
+    x, _ = varied(*uniform_probe())
+    generator = torch.Generator().manual_seed(0)
+    by_directions = (x @ torch.randn(6, 100, generator=generator)).round(decimals=1).T
+    for values in [key(x) for key in KEYS.values()] + list(by_directions):
+        values = values.tolist()
+        assert len(set(values)) > 1
+        assert values != sorted(values)
+        assert values != sorted(values, reverse=True)
+
+
+class AtTimes(nn.Module):
+    """Every other time, rows are reversed, go through a layer, and are reversed back."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.fc, self.head, self.p = nn.Linear(6, 5), nn.Linear(5, CLASSES), p
+
+    def forward(self, x):
+        if self.training and float(torch.rand(())) < self.p:
+            return self.head(torch.tanh(self.fc(x.flip(0)).flip(0)))
+        return self.head(torch.tanh(self.fc(x)))
+
+
+def test_rows_that_change_places_at_times_get_no_fast_path():
+    """Seed 0 alone would not draw it."""
+    torch.manual_seed(0)
+    assert float(torch.rand(())) >= 0.4
+    clipper = FastClipper(AtTimes(0.4), cross_entropy, 0.1)
+    assert "in training mode" in fault_of(clipper, uniform_probe(), training=True)
+
+
+# --- gradients that flow back through other rows -----------------------------------------------
+
+
+class ShortensGradients(nn.Module):
+    """A hook against exploding gradients: of all rows together, where they are long."""
+
+    def __init__(self, bound, only_in_training=False, drop=0.0):
+        super().__init__()
+        self.fc, self.head, self.drop = nn.Linear(6, 16), nn.Linear(16, CLASSES), nn.Dropout(drop)
+        self.bound, self.only_in_training = bound, only_in_training
+
+    def forward(self, x):
+        h = self.drop(torch.tanh(self.fc(x)))
+        if h.requires_grad and (self.training or not self.only_in_training):
+            h.register_hook(lambda b: b * (self.bound / b.norm()).clamp(max=1.0))
+        return self.head(h)
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.2])
+@pytest.mark.parametrize("only_in_training", [False, True])
+@pytest.mark.parametrize("bound", [0.01, 5.0, 20.0, 1000.0])
+def test_a_hook_that_scales_by_the_norm_of_all_rows_gets_no_fast_path(
+    bound, only_in_training, drop
+):
+    torch.manual_seed(0)
+    clipper = FastClipper(ShortensGradients(bound, only_in_training, drop), cross_entropy, 1.0)
+    assert "differ from plain autograd" in fault_of(clipper, uniform_probe(), training=True)
+
+
+class ShortensRows(ShortensGradients):
+    """Each row by its own norm: examples stay apart."""
+
+    def forward(self, x):
+        h = torch.tanh(self.fc(x))
+        if h.requires_grad:
+            h.register_hook(lambda b: b * (self.bound / b.norm(dim=1, keepdim=True)).clamp(max=1.0))
+        return self.head(h)
+
+
+def test_a_hook_that_scales_each_row_by_itself_stays_on_the_fast_path():
+    torch.manual_seed(0)
+    clipper = make_clipper(ShortensRows(0.3), cross_entropy, 1.0, probe=uniform_probe())
+    assert isinstance(clipper, FastClipper), clipper.note
+
+
+class ScaledByTheBatch(nn.Module):
+    """In training, outputs depend on how many examples there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        return self.fc(x) / len(x) if self.training else self.fc(x)
+
+
+def test_what_depends_on_the_number_of_examples_gets_no_fast_path():
+    clipper = FastClipper(ScaledByTheBatch(), cross_entropy, 1.0)
+    assert "in training mode" in fault_of(clipper, uniform_probe(), training=True)
+
+
+# --- no false alarms ---------------------------------------------------------------------------
+
+
+class DepthByRow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.branch, self.head = nn.Linear(6, 6), nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        keep = torch.bernoulli(torch.full((len(x), 1), 0.7)) if self.training else 1.0
+        return self.head(x + keep * torch.tanh(self.branch(x)))
+
+
+class Kinked(nn.Module):
+    """A ReLU at its kink; in single precision the number of rows decides on which side."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.head = nn.Linear(6, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        rounding = 1e-7 * len(x) if x.dtype == torch.float32 else 0.0
+        kink = x.new_full((len(x), 1), rounding - 1.5e-7)
+        return self.head(self.fc(x) * (1.0 + 1e-2 * (kink > 0)))
+
+
+QUIET = {
+    "depth by row": DepthByRow,
+    "kinked": Kinked,
+    "dropout": lambda: nn.Sequential(nn.Linear(6, 9), nn.Dropout(), nn.Linear(9, CLASSES)),
+    "adapted": lambda: with_lora(
+        nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Dropout(), nn.Linear(9, CLASSES)), 2
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_models_that_keep_rows_in_place_stay_on_the_fast_path(name):
+    torch.manual_seed(0)
+    clipper = make_clipper(QUIET[name](), cross_entropy, 1.0, probe=uniform_probe())
+    assert isinstance(clipper, FastClipper), clipper.note
+
+
+def test_a_second_look_in_double_precision_gives_the_same_tensors_back():
+    torch.manual_seed(0)
+    model = Kinked()
+    before = [(p.data_ptr(), p.dtype, p.detach().clone()) for p in model.parameters()]
+    make_clipper(model, cross_entropy, 1.0, probe=uniform_probe())
+    after = [(p.data_ptr(), p.dtype, p.detach()) for p in model.parameters()]
+    assert [b[:2] for b in before] == [a[:2] for a in after]
+    assert all(torch.equal(b[2], a[2]) for b, a in zip(before, after, strict=True))
+
+
 # --- planted bugs ------------------------------------------------------------------------------
 
 
@@ -310,6 +522,19 @@ def test_a_wrong_geometry_is_found(monkeypatch, geometry):
     assert fault_of(clipper, probe, training=True) == ""
     monkeypatch.setattr(Region, "factors", wrong)
     assert "clipped sums are wrong" in fault_of(clipper, probe, training=True)
+
+
+def test_sums_that_are_wrong_in_single_precision_alone_are_wrong(monkeypatch):
+    """What is trained is single precision: norms that lose their digits there are no kinks."""
+    model, honest = two_layers(), Region.factors
+
+    def coarse(region, squared):
+        factor = 1.5 if model[0].weight.dtype == torch.float32 else 1.0
+        return {n: factor * f for n, f in honest(region, squared).items()}
+
+    monkeypatch.setattr(Region, "factors", coarse)
+    clipper = FastClipper(model, cross_entropy, 1.0)
+    assert "clipped sums are wrong" in fault_of(clipper, uniform_probe(), training=True)
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)

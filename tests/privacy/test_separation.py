@@ -1,11 +1,14 @@
 """Models that mix examples are refused, with the fix; those that do not are accepted."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from privet.errors import InputError
-from privet.models import create, names, without_batchnorm
+from privet.models import create, names, with_lora, without_batchnorm
 from privet.privacy.separation import require_separate_examples
 
 VECTORS, SIGNALS = torch.rand(4, 6), torch.rand(4, 2, 8)
@@ -184,7 +187,8 @@ class TakeOutput(nn.Module):
 
 @pytest.mark.parametrize("name", names())
 def test_every_registered_network_is_accepted(name):
-    require_separate_examples(create(name, (3, 16, 16), 4), torch.rand(2, 3, 16, 16))
+    model = create(name, (3, 16, 16), 4).train()
+    require_separate_examples(model, torch.rand(2, 3, 16, 16))
 
 
 def test_a_repaired_batchnorm_model_is_accepted():
@@ -213,3 +217,186 @@ def test_mixing_that_begins_only_in_a_crowd_is_refused():
     torch.manual_seed(0)
     with pytest.raises(InputError, match="mixes the examples"):
         require_separate_examples(LimitedExpert(), torch.rand(4, 4))
+
+
+# --- scores of very different sizes ------------------------------------------------------------
+
+
+class Masked(nn.Module):
+    """Some scores are masked, as of classes that an example cannot have."""
+
+    def __init__(self, body, masks):
+        super().__init__()
+        self.body, self.masks = body, masks
+
+    def forward(self, x):
+        return self.body(x).masked_fill(self.masks(x), -1e9)
+
+
+def the_last_class(x):
+    return (torch.arange(6) == 5).expand_as(x)
+
+
+def one_class_of_each_row(x):
+    return torch.arange(6) == torch.arange(len(x)).unsqueeze(1) % 4
+
+
+@pytest.mark.parametrize("masks", [the_last_class, one_class_of_each_row])
+def test_a_masked_score_does_not_hide_that_the_others_mix(masks):
+    """A tolerance by the largest output would be 1e4."""
+    require_separate_examples(Masked(nn.Linear(6, 6), masks), VECTORS)
+    with pytest.raises(InputError, match="mixes the examples"):
+        require_separate_examples(Masked(BatchMeanInTraining(), masks), VECTORS)
+
+
+# --- mixing that is drawn ----------------------------------------------------------------------
+
+COINS = {
+    "torch": lambda: float(torch.rand(())),
+    "python": random.random,
+    "numpy": np.random.random,
+}
+
+
+class Mixup(nn.Module):
+    """At times, every example is averaged with another one."""
+
+    def __init__(self, p, coin):
+        super().__init__()
+        self.p, self.coin = p, coin
+
+    def forward(self, x):
+        if self.training and self.coin() < self.p:
+            return 0.5 * x + 0.5 * x.roll(1, 0)
+        return x
+
+
+@pytest.mark.parametrize("coin", COINS)
+def test_mixing_that_happens_at_times_is_refused(coin):
+    """Also under generators that torch does not seed. At 0.4, seed 0 alone never draws it."""
+    with pytest.raises(InputError, match="mixes the examples"):
+        require_separate_examples(Mixup(0.4, COINS[coin]), VECTORS)
+
+
+def test_seed_zero_would_not_do():
+    torch.manual_seed(0)
+    assert float(torch.rand(())) >= 0.4
+
+
+# --- randomness that examples share ------------------------------------------------------------
+
+
+class Depth(nn.Module):
+    """Stochastic depth: a branch is left out at times, for a row or for a whole pass."""
+
+    def __init__(self, mode, p=0.3, coin=None, zero=False):
+        super().__init__()
+        self.branch, self.mode, self.p, self.coin = nn.Linear(6, 6), mode, p, coin
+        if zero:
+            nn.init.zeros_(self.branch.weight), nn.init.zeros_(self.branch.bias)
+
+    def forward(self, x):
+        if not self.training:
+            return x + self.branch(x)
+        if self.coin is not None:
+            return x + self.branch(x) * (self.coin() >= self.p)
+        shape = (len(x), 1) if self.mode == "row" else (1, 1)
+        return x + self.branch(x) * torch.bernoulli(torch.full(shape, 1 - self.p))
+
+
+class DroppedTable(nn.Module):
+    """Dropout on learned positions: one mask for all examples, among masks of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.positions, self.drop = nn.Parameter(torch.randn(2, 8)), nn.Dropout(0.2)
+        self.body = nn.TransformerEncoderLayer(8, 2, 8, dropout=0.1, batch_first=True)
+
+    def forward(self, x):
+        return self.body(x + self.drop(self.positions))
+
+
+class OneCrop(nn.Module):
+    """Augmentation inside the model, the same for the whole batch."""
+
+    def forward(self, x):
+        return x.roll(int(torch.randint(0, 6, ())), 1) if self.training else x
+
+
+SHARED = {
+    "one coin": lambda: Depth("batch"),
+    "one coin at a branch of zeros": lambda: Depth("batch", zero=True),
+    "one coin of python": lambda: Depth("batch", coin=COINS["python"]),
+    "one coin of numpy": lambda: Depth("batch", coin=COINS["numpy"]),
+    "one coin, then dropout": lambda: nn.Sequential(Depth("batch"), nn.Dropout(0.5)),
+    "a faint coin, then dropout": lambda: nn.Sequential(
+        Depth("batch"), nn.Linear(6, 40), nn.Dropout(0.9), nn.Linear(40, 3)
+    ),
+    "one coin and coins by row": lambda: nn.Sequential(Depth("batch"), Depth("row")),
+    "one crop": OneCrop,
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_randomness_that_the_examples_of_a_pass_share_is_refused(name):
+    torch.manual_seed(0)
+    with pytest.raises(InputError, match=r"examples of a pass share.*Fix: draw it row by row"):
+        require_separate_examples(SHARED[name](), VECTORS)
+
+
+def test_dropout_on_a_learned_table_is_refused():
+    torch.manual_seed(0)
+    with pytest.raises(InputError, match=r"examples of a pass share"):
+        require_separate_examples(DroppedTable(), SIGNALS)
+
+
+class OwnGenerator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(0)
+
+    def forward(self, x):
+        return x * torch.rand(x.shape, generator=self.generator)
+
+
+def test_a_generator_of_its_own_is_refused_as_that():
+    with pytest.raises(InputError, match=r"generator of its own.*Fix: draw from torch's"):
+        require_separate_examples(OwnGenerator(), VECTORS)
+
+
+def lora_with_dropout():
+    body = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Dropout(0.3), nn.Linear(12, 3))
+    return with_lora(body, 2)
+
+
+OWN = {
+    "dropout": (lambda: nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.5)), VECTORS),
+    "dropout of many inputs, seldom": (lambda: nn.Dropout(0.02), torch.rand(2, 4000)),
+    "dropout of nearly all": (lambda: nn.Dropout(0.98), torch.rand(2, 4000)),
+    "dropout of signals": (lambda: nn.Dropout1d(0.3), SIGNALS),
+    "dropout of maps": (lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.Dropout2d(0.2)), IMAGES),
+    "dropout of volumes": (lambda: nn.Dropout3d(0.2), VOLUMES),
+    "alpha dropout": (lambda: nn.Sequential(nn.SELU(), nn.AlphaDropout(0.2)), VECTORS),
+    "LSTM with dropout between layers": (
+        lambda: nn.Sequential(nn.LSTM(8, 5, 3, batch_first=True, dropout=0.4), TakeOutput()),
+        SIGNALS,
+    ),
+    "encoder layer with dropout": (
+        lambda: nn.TransformerEncoderLayer(8, 2, 12, dropout=0.3, batch_first=True),
+        SIGNALS,
+    ),
+    "adapted, with dropout": (lora_with_dropout, VECTORS),
+    "depth by row": (lambda: nn.Sequential(Depth("row"), Depth("row", 0.1)), VECTORS),
+    "depth by row, seldom": (lambda: Depth("row", 0.01), VECTORS),
+    "depth by row, then dropout": (
+        lambda: nn.Sequential(Depth("row"), nn.Dropout(0.5), nn.Linear(6, 3)),
+        VECTORS,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_randomness_of_every_examples_own_is_accepted(name):
+    torch.manual_seed(1)
+    build, x = OWN[name]
+    require_separate_examples(build(), x)

@@ -1,9 +1,15 @@
 """Does the model treat the examples of a batch apart? Clipping one at a time assumes it.
 
-Two checks: known layers by name, with the replacement offered, and a probe that catches the rest:
-change one made-up example and see whether another one's output moves, or a buffer remembers it.
-Each in turn (what reads a batch as a sequence only looks back), in training and in evaluation mode,
-at the weights given and at made-up ones (a last layer of zeros hides everything).
+Known layers are refused by name, with the replacement offered. A probe catches the rest:
+
+- Mixing: change one made-up example and see whether another one's output moves, or a buffer
+  remembers it. Each in turn (what reads a batch as a sequence only looks back), in training and in
+  evaluation mode, at the weights given and at made-up ones (a last layer of zeros hides
+  everything), and under many seeds where the model draws (it may mix at times only).
+- Randomness that examples share, such as one coin for all of a pass. Large batches are clipped in
+  pieces, and one unit more moves others to the next piece, under another coin: all of these
+  gradients change. Identical examples are fed under many seeds. If each has randomness of its own,
+  their outputs differ inside a pass as much as from pass to pass.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,9 +19,18 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import InputError
-from privet.privacy.probing import make_up_weights, undisturbed
+from privet.privacy.probing import draws, exact, make_up_weights, seed_all, undisturbed
 
 CROWD: Final = 16  # times the probe
+SEEDS: Final = 32  # what happens in every tenth pass escapes them with probability 0.03
+TWINS: Final = 16  # identical examples
+TOGETHER: Final = 12.0
+"""Ratio of variances above which twins share randomness; without any it is about 1.
+
+Whatever the distribution: to reach 12 by chance, eight of the rare events that make up a variance
+would have to fall into one pass of 32 and none into the others.
+"""
+
 
 MIXING_LAYERS: tuple[type[nn.Module], ...] = (
     nn.modules.batchnorm._BatchNorm,
@@ -40,14 +55,16 @@ def require_separate_examples(model: nn.Module, probe: Tensor) -> None:
                 expected="layers that treat every example apart",
                 fix=fix,
             )
-    with undisturbed(model):
+    with undisturbed(model), exact():
         for _ in range(2):
             for training in (True, False):
                 model.train(training)
                 _probe_outputs(model, probe, range(len(probe)))
                 # Some mixing begins only in a crowd (experts of limited capacity).
-                crowd = probe.repeat(CROWD, *[1] * (probe.dim() - 1))
+                crowd = _repeated(probe, CROWD)
                 _probe_outputs(model, crowd, (0, len(crowd) - 1))
+                if draws(model, probe):
+                    _probe_draws(model, probe)
             make_up_weights(model)
 
 
@@ -63,22 +80,11 @@ def repair_of_mixing(layer: nn.Module) -> str:
 def _probe_outputs(model: nn.Module, probe: Tensor, places: Iterable[int]) -> None:
     before = {name: value.clone() for name, value in _state(model)}
     outputs = _seeded_forward(model, probe)
-    tolerance = 1e-5 * float(outputs.abs().nan_to_num(0.0, 0.0, 0.0).max())
     for i in places:
-        others = torch.arange(len(probe), device=probe.device) != i
-        if any(
-            not torch.allclose(
-                outputs[others], now[others], rtol=1e-4, atol=tolerance, equal_nan=True
-            )
-            for now in _outputs_after_changing(model, probe, i)
-        ):
-            raise InputError(
-                "the model mixes the examples of a batch",
-                got="an output that moved when only another example changed",
-                expected="outputs that depend on their own example alone",
-                fix="remove what crosses the first axis (batch statistics, attention over the batch"
-                ", a recurrent layer without batch_first=True)",
-            )
+        for changed in _changed(probe, i):
+            now = _seeded_forward(model, changed)
+            if not _same_but_for(i, outputs, now):
+                raise _mixing(outputs, _seeded_forward(model, probe))
     moved = [name for name, value in _state(model) if not torch.equal(value, before[name])]
     if moved:
         raise InputError(
@@ -88,21 +94,99 @@ def _probe_outputs(model: nn.Module, probe: Tensor, places: Iterable[int]) -> No
         )
 
 
+def _probe_draws(model: nn.Module, probe: Tensor) -> None:
+    """Of a model that draws: mixing that is drawn, and what is drawn for all at once."""
+    for seed in range(1, SEEDS):
+        i = seed % len(probe)
+        outputs = _seeded_forward(model, probe, seed)
+        now = _seeded_forward(model, next(_changed(probe, i)), seed)
+        if not _same_but_for(i, outputs, now):
+            raise _mixing(outputs, _seeded_forward(model, probe, seed))
+    _require_own_randomness(model, probe[:1])
+    dropouts = [m for m in model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    if any(dropout.training for dropout in dropouts):
+        for dropout in dropouts:  # which would drown a coin that falls for all
+            dropout.eval()
+        if draws(model, probe):
+            _require_own_randomness(model, probe[:1])
+
+
+def _require_own_randomness(model: nn.Module, example: Tensor) -> None:
+    """One-way analysis of variance: identical examples, grouped by pass."""
+    twins = _repeated(example, TWINS)
+    means, inside = [], torch.zeros((), dtype=torch.float64, device=example.device)
+    for seed in range(SEEDS):
+        outputs = _seeded_forward(model, twins, seed).flatten(1).double().nan_to_num(0.0, 0.0, 0.0)
+        means.append(outputs.mean(0))
+        inside = inside + outputs.var(0) / SEEDS
+    by_pass = torch.stack(means)
+    across = TWINS * by_pass.var(0)
+    rounding = (1e-5 * by_pass.abs().amax(0)) ** 2
+    if (across > TOGETHER * inside + rounding).any():
+        raise InputError(
+            "the model draws random numbers that the examples of a pass share",
+            got="outputs of identical examples that vary together from seed to seed",
+            expected="randomness of its own for every example: large batches are clipped in pieces,"
+            " and one example more moves others to another piece",
+            fix="draw it row by row (stochastic depth: one coin for each row, mode='row')",
+        )
+
+
+def _mixing(outputs: Tensor, again: Tensor) -> InputError:
+    """The reason of a difference: `again` is the unchanged batch under the same seed."""
+    if not bool(_same(outputs, again).all()):
+        return InputError(
+            "the model draws from a generator of its own",
+            got="other outputs for the same examples under the same seed",
+            expected="randomness that can be repeated",
+            fix="draw from torch's global generator",
+        )
+    return InputError(
+        "the model mixes the examples of a batch",
+        got="an output that moved when only another example changed",
+        expected="outputs that depend on their own example alone",
+        fix="remove what crosses the first axis (batch statistics, attention over the batch"
+        ", a recurrent layer without batch_first=True)",
+    )
+
+
+def _same_but_for(i: int, outputs: Tensor, now: Tensor) -> bool:
+    same = _same(outputs, now)
+    same[i] = True
+    return bool(same.all())
+
+
+def _same(outputs: Tensor, now: Tensor) -> Tensor:
+    """Element by element, up to rounding.
+
+    Each column is measured by itself: one masked score of -1e9 must not excuse the others. And by
+    its median: nor must that of another example.
+    """
+    column = outputs.abs().nan_to_num(0.0, 0.0, 0.0).median(0).values
+    close = torch.isclose(now, outputs, rtol=1e-4, atol=0.0, equal_nan=True)
+    return close | ((now - outputs).abs() <= 1e-5 * column)
+
+
 def _state(model: nn.Module) -> list[tuple[str, Tensor]]:
     """Whatever could carry something from one pass to the next."""
     buffers = [(f"buffer '{name}'", buffer) for name, buffer in model.named_buffers()]
     return buffers + [(f"parameter '{name}'", p.detach()) for name, p in model.named_parameters()]
 
 
-def _outputs_after_changing(model: nn.Module, probe: Tensor, i: int) -> Iterator[Tensor]:
+def _repeated(rows: Tensor, times: int) -> Tensor:
+    return rows.repeat(times, *[1] * (rows.dim() - 1))
+
+
+def _changed(probe: Tensor, i: int) -> Iterator[Tensor]:
+    """The batch with other values in place i."""
     for other in (1.0 - probe[i], torch.zeros_like(probe[i]), torch.ones_like(probe[i])):
         changed = probe.clone()
         changed[i] = other
-        yield _seeded_forward(model, changed)
+        yield changed
 
 
-def _seeded_forward(model: nn.Module, x: Tensor) -> Tensor:
-    torch.manual_seed(0)  # the same dropout masks in every pass
+def _seeded_forward(model: nn.Module, x: Tensor, seed: int = 0) -> Tensor:
+    seed_all(seed)  # the same dropout masks whatever the examples are
     with torch.no_grad():
         outputs: Tensor = model(x.clone())  # the model may work in place
     if outputs.shape[:1] != x.shape[:1]:
