@@ -17,10 +17,12 @@ from privet.guarantee import Adjacency
 from privet.privacy.accounting import (
     COARSE_INTERVAL,
     LEAST_MULTIPLIER,
+    Selection,
     calibrate,
     epsilon_of,
     renyi,
     sampled_gaussian,
+    total_accountant,
     total_epsilon,
     tradeoff_of,
 )
@@ -573,3 +575,21 @@ def test_an_adjacency_by_its_name_is_that_adjacency():
     assert by_name > epsilon_of(event, 1e-5, "add-remove")
     with pytest.raises(ValueError, match="nearby"):
         epsilon_of(event, 1e-5, "nearby")
+
+
+class TestTheNameOfTheAccountant:
+    RUN = sampled_gaussian(1.0, 0.1, 10)
+    FACT = dp.LaplaceDpEvent(2.0)
+
+    @pytest.mark.parametrize(
+        ("events", "name"),
+        [
+            ([RUN], "pld"),
+            ([Selection(RUN, 10.0, 1.0)], "rdp"),
+            ([FACT, RUN], "pld, plus pure epsilons of learned facts"),
+            ([FACT, FACT, RUN], "pld, plus pure epsilons of learned facts"),
+            ([FACT], "pure epsilons of learned facts"),
+        ],
+    )
+    def test_it_says_how_the_total_was_counted(self, events, name):
+        assert total_accountant(events) == name

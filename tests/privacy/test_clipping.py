@@ -747,3 +747,43 @@ def test_bounded_but_wrong_treatment_of_views_is_caught(mutant):
 def test_precision_too_coarse_for_the_margin_is_refused(dtype):
     with pytest.raises(InputError, match="too coarse"):
         ReferenceClipper(nn.Linear(4, 2).to(dtype), cross_entropy, 1.0)
+
+
+class Flattening(nn.Module):
+    """A network as many write it: `view` needs feature maps with the channels first in memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 4, 3)
+        self.out = nn.Linear(4 * 36, 3)
+
+    def forward(self, x):
+        maps = self.convolution(x)
+        return self.out(maps.view(len(x), -1))
+
+
+def images(n=6):
+    torch.manual_seed(4)
+    return torch.rand(n, 1, 8, 8), torch.arange(n) % 3
+
+
+def test_images_are_laid_out_with_the_channels_last_where_the_model_can_take_it():
+    seen = []
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3))
+    model[1].register_forward_hook(lambda _layer, args, _out: seen.append(args[0]))
+    x, y = images()
+    clipper = make_clipper(model, cross_entropy, 0.1, probe=(x, y))
+    total = clipper.clipped_sum(x, y)
+    assert seen[-1].is_contiguous(memory_format=torch.channels_last)
+    expected = ReferenceClipper(model, cross_entropy, 0.1).clipped_sum(x, y)
+    assert (total - expected).norm() <= 1e-5 * expected.norm()
+
+
+def test_a_model_that_needs_the_channels_first_gets_them_and_stays_fast():
+    model, (x, y) = Flattening(), images()
+    with pytest.raises(RuntimeError, match="view size"):
+        FastClipper(model, cross_entropy, 0.1, channels_last=True).clipped_sum(x, y)
+    clipper = make_clipper(model, cross_entropy, 0.1, probe=(x, y))
+    assert isinstance(clipper, FastClipper)
+    expected = ReferenceClipper(model, cross_entropy, 0.1).clipped_sum(x, y)
+    assert (clipper.clipped_sum(x, y) - expected).norm() <= 1e-5 * expected.norm()

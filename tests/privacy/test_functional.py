@@ -269,7 +269,7 @@ class TestNoise:
         upper = s[np.triu_indices(150, 1)]
         for part, scale in ((np.diag(s), size), (upper, size * thinner), (b.ravel(), size)):
             assert stats.kstest(part / scale, law).pvalue > 1e-6
-        assert stats.kstest(upper / (0.9 * size * thinner), law).pvalue < 1e-6
+        assert stats.kstest(upper / (0.85 * size * thinner), law).pvalue < 1e-6
         assert noisy.spread == pytest.approx(upper.std(), rel=0.05)
 
     @pytest.mark.parametrize("kind", ["gaussian", "laplace"])

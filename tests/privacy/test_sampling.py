@@ -205,6 +205,35 @@ def test_cyclic_turns_are_taken_at_the_stated_rate():
     assert sampler.turn_rate == pytest.approx(0.6)
 
 
+def test_a_turn_is_taken_by_a_coin_that_the_group_says_nothing_about():
+    """Binomial test in each of 12 steps, error rate 1e-6 each.
+
+    Fixed batches deal the same groups under the same key, and so say whose turn it is.
+    """
+    sampler, dealt = TURNS["cyclic-poisson"], TURNS["fixed-batches"]
+    for step in range(12):
+        came = sampler.draw(20_000, step=step, stream=STREAM)
+        group = dealt.draw(20_000, step=step, stream=STREAM)
+        assert set(came) < set(group)
+        assert stats.binomtest(len(came), len(group), sampler.turn_rate).pvalue > 1e-6
+
+
+def test_the_coins_of_a_units_turns_are_independent():
+    """Both of two turns are taken at the squared rate; binomial, error rate 1e-6 a pair."""
+    sampler = TURNS["cyclic-poisson"]
+    taken = table_of(sampler, 20_000, 24).reshape(4, 6, 20_000).any(axis=1)
+    for i, j in ((0, 1), (0, 2), (1, 3), (2, 3)):
+        both = int((taken[i] & taken[j]).sum())
+        assert stats.binomtest(both, 20_000, sampler.turn_rate**2).pvalue > 1e-6
+
+
+def test_a_lost_step_is_drawn_anew_only_where_units_have_no_turns():
+    """A group dealt anew gives a unit turns in both deals; only a Poisson step stands alone."""
+    redoable = {name: sampler.redoable for name, sampler in TURNS.items()}
+    assert redoable == dict.fromkeys(TURNS, False)
+    assert PoissonSampler(rate=0.1).redoable
+
+
 def test_groups_are_dealt_evenly_and_independently():
     """Chi-square over group sizes, error rate 1e-6."""
     sizes = [len(TURNS["fixed-batches"].draw(60_000, step=t, stream=STREAM)) for t in range(6)]

@@ -109,6 +109,13 @@ def total_epsilon(
     return sum(pure) + sum(epsilon_of(e, delta, adjacency, how=accountant_for(e)) for e in rest)
 
 
+def total_accountant(events: Sequence[DpEvent]) -> str:
+    """How `total_epsilon` counts these, in words for a card."""
+    rest = [accountant_for(e) for e in events if not _is_pure(e)]
+    words = ["pure epsilons of learned facts"] if len(rest) < len(events) else []
+    return ", plus ".join([*rest, *words])
+
+
 def accountant_for(event: DpEvent) -> str:
     """The tightest accountant that covers `event`: 'pld', or 'rdp' if only that is known."""
     return "rdp" if _holds(event, Selection, ZeroConcentrated) else "pld"

@@ -196,6 +196,8 @@ class FastClipper(Clipper):
 
     Cost: one forward and backward pass, plus for each layer the weight gradient that a plain step
     would compute too. Memory: activations; and where forming them is cheaper, per-unit gradients.
+    With `channels_last`, images are laid out so: pooling and convolutions are faster, and patches
+    are copied in long runs. Not every model can take them (`view` on a feature map cannot).
     """
 
     def __init__(
@@ -205,15 +207,17 @@ class FastClipper(Clipper):
         clip_norm: float,
         *,
         geometry: Geometry = FLAT,
+        channels_last: bool = False,
     ) -> None:
         super().__init__(model, loss, clip_norm, geometry=geometry)
         self._folds: Folds = {}
+        self._layout = torch.channels_last if channels_last else torch.contiguous_format
 
     def _books(self, units: Units) -> dict[str, PerExample]:
         """Each parameter's per-unit gradient, in the cheapest form its rule knows."""
-        rows = len(units.x)
-        with torch.enable_grad(), recorded(self.model, rows, len(units), self._folds) as uses:
-            losses = per_example_losses(self.loss, self.model(units.x), units.y)
+        x = units.x.to(memory_format=self._layout)  # one channel: `contiguous` would do nothing
+        with torch.enable_grad(), recorded(self.model, len(x), len(units), self._folds) as uses:
+            losses = per_example_losses(self.loss, self.model(x), units.y)
             total = units.weighted(losses).sum()
         if not total.requires_grad:  # no layer reaches the loss
             return {}
@@ -240,16 +244,24 @@ def make_clipper(
     require_supported(model)
     with undisturbed(model):
         per_example_losses(loss, model(probe[0].clone()), probe[1])
-    fast = FastClipper(model, loss, clip_norm, geometry=geometry)
-    why = fault_of(fast, probe, training=True)
-    if not why:
-        return fast
+    layouts = (True, False) if _has_images(model, probe[0]) else (False,)
+    why = ""
+    for layout in layouts:
+        fast = FastClipper(model, loss, clip_norm, geometry=geometry, channels_last=layout)
+        why = fault_of(fast, probe, training=True)
+        if not why:
+            return fast
     reference = ReferenceClipper(model, loss, clip_norm, geometry=geometry)
     worse = fault_of(reference, probe, training=False)
     if worse:
         raise _impossible(model, why, worse)
     reference.note = why
     return reference
+
+
+def _has_images(model: nn.Module, x: Tensor) -> bool:
+    """Whether there are feature maps that may be laid out with the channels last."""
+    return x.dim() == 4 and any(isinstance(m, nn.Conv2d) for m in model.modules())
 
 
 def _impossible(model: nn.Module, why: str, worse: str) -> InputError:

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 
 MOST_CANCELLATION: Final = 32.0
 ROUNDING: Final = 2.0**-22  # four float32 roundings
-SHORT_SUM: Final = 2**16  # entries; 32 for each thread of a CUDA reduction, pairwise on the CPU
+SHORT_SUM: Final = 2**9  # entries: at most 64 additions one after another, in each of 8 lanes
 GRAM_COST: Final = 4.0  # of a multiplication in the two double-precision Gram matrices
 # Entries, by kind of device; beyond, memory counts more than time.
 MOST_FORMED: Final = {"cpu": 2**27, "cuda": 2**30}
@@ -73,9 +73,13 @@ class PerExample(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class Dense(PerExample):
-    """Formed gradients, shape (n, *parameter)."""
+    """Formed gradients, shape (n, *parameter), in any order in memory.
+
+    `squares` are their squared norms where these were measured when they were formed.
+    """
 
     gradients: Tensor
+    squares: Tensor | None = None
 
     def squared_norms(self) -> Tensor:
         """Sums of squares, and on top what float32 squares may have lost to underflow.
@@ -83,15 +87,20 @@ class Dense(PerExample):
         In short float32 sums, added up in double precision: one float32 sum over a million entries
         may be off by more than the margin.
         """
-        rows = self.gradients.flatten(1)
-        parts = [part.square().sum(1).double() for part in torch.split(rows, SHORT_SUM, 1)]
-        total = parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
-        return total + rows.shape[1] * torch.finfo(rows.dtype).tiny
+        if self.squares is not None:
+            return self.squares
+        rows, _ = self._rows()
+        whole = rows.shape[1] // SHORT_SUM * SHORT_SUM
+        short = rows[:, :whole].reshape(len(rows), -1, SHORT_SUM), rows[:, whole:].unsqueeze(1)
+        norms = torch.cat([torch.linalg.vector_norm(part, dim=2) for part in short], 1)
+        return norms.double().square().sum(1) + rows.shape[1] * torch.finfo(rows.dtype).tiny
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """One matrix-vector product."""
-        rows = self.gradients.flatten(1)
-        return (weights.to(rows.dtype) @ rows).reshape(self.gradients.shape[1:])
+        rows, order = self._rows()
+        stored = [self.gradients.shape[1 + axis] for axis in order]
+        back = [order.index(axis) for axis in range(len(order))]
+        return (weights.to(rows.dtype) @ rows).reshape(stored).permute(back)
 
     def formed(self) -> Tensor:
         """Already there."""
@@ -103,7 +112,16 @@ class Dense(PerExample):
 
     def without(self, broken: Tensor) -> "PerExample":
         """Zero the marked rows."""
-        return Dense(_zero_rows(self.gradients, broken))
+        return Dense(zero_rows(self.gradients, broken))
+
+    def _rows(self) -> tuple[Tensor, list[int]]:
+        """One row an example, as they lie in memory, and the order of the parameter's axes there.
+
+        A kernel's gradients may lie with the channels last; sorted anew they would be copied.
+        """
+        strides = self.gradients.stride()[1:]
+        order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+        return self.gradients.permute(0, *[1 + axis for axis in order]).flatten(1), order
 
 
 @final
@@ -139,7 +157,7 @@ class RankOne(PerExample):
 
     def without(self, broken: Tensor) -> "PerExample":
         """Zero both factors of the marked examples."""
-        return RankOne(_zero_rows(self.b, broken), _zero_rows(self.a, broken))
+        return RankOne(zero_rows(self.b, broken), zero_rows(self.a, broken))
 
 
 @final
@@ -159,7 +177,7 @@ class OuterSum(PerExample):
         """Whether t o i multiplications (and n o i memory) cost less than t^2 (o + i)."""
         n, groups, t, o = self.b.shape
         i = self.a.shape[3]
-        if n * groups * o * i > _limit(MOST_FORMED, self.b) and t * t < o * i:
+        if n * groups * o * i > limit(MOST_FORMED, self.b) and t * t < o * i:
             return False
         return o * i <= GRAM_COST * t * (o + i)
 
@@ -170,7 +188,7 @@ class OuterSum(PerExample):
     def squared_norms(self) -> Tensor:
         """By Gram sums, a few examples at once."""
         _, groups, t, o = self.b.shape
-        at_once = max(1, _limit(GRAM_AT_ONCE, self.b) // (groups * t * max(t, o + self.a.shape[3])))
+        at_once = max(1, limit(GRAM_AT_ONCE, self.b) // (groups * t * max(t, o + self.a.shape[3])))
         parts = zip(torch.split(self.b, at_once), torch.split(self.a, at_once), strict=True)
         return torch.cat([_gram_norms(b, a) for b, a in parts])
 
@@ -196,10 +214,11 @@ class OuterSum(PerExample):
 
     def without(self, broken: Tensor) -> "PerExample":
         """Zero both factors of the marked examples."""
-        return OuterSum(_zero_rows(self.b, broken), _zero_rows(self.a, broken), self.shape)
+        return OuterSum(zero_rows(self.b, broken), zero_rows(self.a, broken), self.shape)
 
 
-def _limit(limits: Mapping[str, int], values: Tensor) -> int:
+def limit(limits: Mapping[str, int], values: Tensor) -> int:
+    """The limit that holds on the device of `values`."""
     return limits.get(values.device.type, limits["cpu"])
 
 
@@ -208,8 +227,16 @@ def _gram_norms(b: Tensor, a: Tensor) -> Tensor:
     b, a = b.double(), a.double()
     products = (b @ b.transpose(2, 3)) * (a @ a.transpose(2, 3))
     uncancelled = products.diagonal(dim1=2, dim2=3).sqrt().sum(2)  # S = sum_t |b_t| |a_t|
-    norms = torch.maximum(products.sum((2, 3)).clamp_min(0).sqrt(), uncancelled / MOST_CANCELLATION)
-    return (norms + ROUNDING * uncancelled).square().sum(1)
+    return safe_squares(products.sum((2, 3)), uncancelled, MOST_CANCELLATION).sum(1)
+
+
+def safe_squares(squares: Tensor, uncancelled: Tensor, most_cancellation: float) -> Tensor:
+    """Squared norms of gradients that will be added up by other products than were measured.
+
+    `uncancelled` is S; what rounding may add is in proportion to it.
+    """
+    norms = torch.maximum(squares.clamp_min(0).sqrt(), uncancelled / most_cancellation)
+    return (norms + ROUNDING * uncancelled).square()
 
 
 @final
@@ -263,9 +290,9 @@ class LookUp(PerExample):
 
     def without(self, broken: Tensor) -> "PerExample":
         """Zero the marked examples; the other sums stay those that were measured."""
-        rest = LookUp(self.indices, _zero_rows(self.gradients, broken), self.table_rows)
+        rest = LookUp(self.indices, zero_rows(self.gradients, broken), self.table_rows)
         examples, rows, sums = self._touched
-        vars(rest)["_touched"] = examples, rows, _zero_rows(sums, broken[examples])
+        vars(rest)["_touched"] = examples, rows, zero_rows(sums, broken[examples])
         return rest
 
 
@@ -334,6 +361,7 @@ def _joined(values: Tensor) -> Tensor:
     return values.transpose(0, 1).flatten(1, 2)
 
 
-def _zero_rows(values: Tensor, broken: Tensor) -> Tensor:
+def zero_rows(values: Tensor, broken: Tensor) -> Tensor:
+    """`values` with zeros in the marked rows, whatever stood there."""
     mask = broken.reshape(-1, *[1] * (values.dim() - 1))
     return torch.where(mask, torch.zeros_like(values), values)
