@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from privet.data.identity import enter_in_ledger
 from privet.errors import BudgetExceeded, CheckFailed, FaultyEnvironment, InputError
+from privet.guarantee import Adjacency
 from privet.ledger import Ledger
 from privet.privacy.accounting import epsilon_of
 from privet.privacy.filters import RenyiFilter
@@ -115,6 +116,15 @@ def test_a_release_says_of_its_data_only_what_the_key_can_read(ledger, tmp_path)
     stranger = Ledger(tmp_path / "stranger.db")
     assert stranger.commitment("s", "run1") != one
     stranger.close()
+
+
+def test_the_facts_of_the_data_are_bound_to_its_records(ledger):
+    """Whoever restates one needs another commitment, and has no key to make it."""
+    stated = {"unit": "user", "learned": [{"name": "size", "epsilon": 0.5}]}
+    one = ledger.commitment("s", "run1", facts=stated)
+    assert one == ledger.commitment("s", "run1", facts=dict(reversed(stated.items())))
+    for restated in ({}, stated | {"unit": "example"}, stated | {"learned": []}, None):
+        assert ledger.commitment("s", "run1", facts=restated) != one
 
 
 def test_a_lost_key_is_not_replaced_silently(tmp_path):
@@ -331,3 +341,143 @@ def test_records_are_counted_for_one_unit_only(ledger):
     with pytest.raises(InputError, match="with another unit"):
         ledger.cap("patients", 1.0, 1e-5)
     ledger.reserve("visits", label="t", step_event=event, steps=1)
+
+
+SHARED = rows("0", "1")
+
+
+def grouped(ledger, name, *, by_column):
+    ledger.register(name, unit="patient", grouped=by_column, snapshot=name, rows=SHARED)
+
+
+@pytest.mark.parametrize("first_by_column", [True, False])
+def test_a_name_alone_does_not_make_one_unit_of_records_and_patients(ledger, first_by_column):
+    """Record by record under the name of a patient costs a patient with many records more."""
+    grouped(ledger, "first", by_column=first_by_column)
+    grouped(ledger, "second", by_column=not first_by_column)
+    ledger.reserve("first", label="t", step_event=STEP, steps=1)
+    with pytest.raises(InputError, match="with another unit") as caught:
+        ledger.reserve("second", label="t", step_event=STEP, steps=1)
+    fix = str(caught.value).partition("Fix: ")[2]
+    wanted = "--unit-column COLUMN" if first_by_column else "no --unit-column"
+    assert f"--unit patient {'' if first_by_column else 'and '}{wanted}" in fix
+    with pytest.raises(InputError, match=r"registered with another unit.*--unit-column"):
+        grouped(ledger, "first", by_column=not first_by_column)
+    grouped(ledger, "third", by_column=first_by_column)
+    ledger.reserve("third", label="t", step_event=STEP, steps=1)
+
+
+@pytest.mark.parametrize("by_column", [True, False])
+def test_an_account_opened_early_takes_the_grouping_of_its_first_records(ledger, by_column):
+    ledger.open_account("d", unit="patient")
+    assert ledger.account("d").unit.grouped is None
+    ledger.cap("d", 1.0, 1e-5)
+    grouped(ledger, "d", by_column=by_column)
+    assert ledger.account("d").unit.grouped is by_column
+    with pytest.raises(InputError, match="another unit"):
+        grouped(ledger, "d", by_column=not by_column)
+
+
+def test_a_refused_entry_leaves_nothing_behind(ledger):
+    grouped(ledger, "patients", by_column=True)
+    ledger.reserve("patients", label="t", step_event=STEP, steps=1)
+    with pytest.raises(InputError, match="with another unit"):
+        register(ledger, "visits", "0")
+    assert ledger.names() == ["patients"]
+    assert ledger.account("patients").related == ()
+    assert ledger.snapshots("visits") == []
+
+
+def test_only_what_nothing_rests_on_can_be_withdrawn(ledger):
+    for name, record in (("run", "a"), ("capped", "b"), ("parent", "c"), ("idle", "d")):
+        register(ledger, name, record)
+    ledger.settle(ledger.reserve("run", label="t", step_event=STEP, steps=1))
+    ledger.cap("capped", 1.0, 1e-5)
+    register(ledger, "child", "x", parents=["parent"])
+    for name in ("run", "capped", "parent", "child", "idle"):
+        ledger.withdraw(name)
+    assert ledger.names() == ["capped", "parent", "run"]
+    register(ledger, "again", "d", "x")
+    assert ledger.account("again").related == (), "its records are forgotten too"
+    assert ledger.account("parent").related == ()
+
+
+def test_a_ledger_of_version_0_1_0_counts_single_records_whatever_their_unit_is_called(tmp_path):
+    """That version had no unit columns; the tables below are as it made them."""
+    Ledger(tmp_path / "ledger.db").close()
+    old = sqlite3.connect(tmp_path / "ledger.db")
+    old.executescript(
+        "DROP TABLE datasets; CREATE TABLE datasets (name TEXT PRIMARY KEY, unit TEXT NOT NULL,"
+        " registered TEXT NOT NULL);"
+        "INSERT INTO datasets VALUES ('used', 'patient', 'then'), ('opened', 'patient', 'then');"
+        "INSERT INTO snapshots VALUES ('used', 's');"
+    )
+    old.close()
+    for _ in range(2):  # the second time it is up to date
+        book = Ledger(tmp_path / "ledger.db")
+        found = {name: book.account(name).unit.grouped for name in ("used", "opened")}
+        assert found == {"used": False, "opened": None}
+        with pytest.raises(InputError, match="another unit"):
+            grouped(book, "used", by_column=True)
+        book.close()
+
+
+# --- caps are for add/remove neighbours ---------------------------------------------------------
+
+TURN = dp.GaussianDpEvent(20.0)  # of shuffled batches, and of fixed ones: the same event
+
+
+def shuffled_run(ledger, name="d"):
+    return ledger.reserve(
+        name, label="shuffled", step_event=TURN, steps=2, adjacency=Adjacency.ZERO_OUT
+    )
+
+
+def test_a_cap_admits_no_run_that_proves_nothing_for_its_neighbours(ledger):
+    register(ledger, "d", "a")
+    register(ledger, "part", "a")
+    ledger.cap("d", 8.0, 1e-5)
+    for name in ("d", "part"):
+        with pytest.raises(InputError, match=r"cap of 'd'.*zero-out.*fixed-batches"):
+            shuffled_run(ledger, name)
+    assert spent(ledger, "d") == 0
+    ledger.reserve("d", label="fixed", step_event=TURN, steps=2)
+    assert 0 < spent(ledger, "d") < 8
+
+
+def test_no_cap_is_set_over_such_a_run_unless_nothing_of_it_was_used(ledger):
+    register(ledger, "d", "a")
+    run = shuffled_run(ledger)
+    assert ledger.run(run).adjacency is Adjacency.ZERO_OUT
+    with pytest.raises(InputError, match=rf"run {run} \(shuffled\).*zero-out"):
+        ledger.cap("d", 8.0, 1e-5)
+    ledger.settle(run)  # none of its turns was charged
+    ledger.cap("d", 8.0, 1e-5)
+    assert spent(ledger, "d") == 0
+
+
+def test_such_a_run_that_turns_out_to_be_on_the_same_records_leaves_no_room(ledger):
+    register(ledger, "d", "a")
+    register(ledger, "other", "b")
+    ledger.cap("d", 8.0, 1e-5)
+    shuffled_run(ledger, "other")
+    register(ledger, "d", "b")  # found under this name only now
+    assert spent(ledger, "d") == float("inf")
+    with pytest.raises(BudgetExceeded, match="inf"):
+        ledger.reserve("d", label="x", step_event=STEP, steps=1)
+
+
+def test_runs_of_version_0_1_0_are_proved_for_add_remove(tmp_path):
+    """It knew Poisson sampling alone, and no column that says so."""
+    book = Ledger(tmp_path / "ledger.db")
+    register(book, "d", "a")
+    run = book.reserve("d", label="x", step_event=STEP, steps=3)
+    book.close()
+    old = sqlite3.connect(tmp_path / "ledger.db")
+    old.execute("ALTER TABLE runs DROP COLUMN adjacency")
+    old.close()
+    for _ in range(2):  # the second time it is up to date
+        book = Ledger(tmp_path / "ledger.db")
+        assert book.run(run).adjacency is Adjacency.ADD_REMOVE
+        book.cap("d", 8.0, 1e-5)
+        book.close()

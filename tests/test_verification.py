@@ -1,13 +1,15 @@
+import contextlib
 import json
 import shutil
 
 import pytest
 import safetensors.torch
 
+from privet.engine.assumptions import WHEN_REDONE
 from privet.errors import InputError
 from privet.ledger import Ledger
 from privet.privacy.accounting import epsilon_of, sampled_gaussian
-from privet.privacy.events import to_json
+from privet.privacy.events import from_json, to_json
 from privet.release import RELEASED_FILES, sha256
 from privet.reports import render_report
 from privet.reports.recomputing import curves_of
@@ -124,10 +126,6 @@ def another_normaliser(card):
     card["mechanism"]["normaliser"] *= 2
 
 
-def negative_normaliser(card):
-    card["mechanism"]["normaliser"] = -3.0
-
-
 def another_batch(card):
     card["provenance"]["config"]["batch"] = 3
 
@@ -150,6 +148,23 @@ def audited_above(card):
     card["privacy"].append(audit)
 
 
+def no_assumptions(card):
+    for stated in card["privacy"]:
+        stated["assumptions"] = []
+
+
+def another_accountant(card):
+    card["privacy"][0]["accountant"] = "magic"
+
+
+def a_claim_beside(card):
+    card["privacy"].append(dict(card["privacy"][0], basis="claimed", epsilon=0.001))
+
+
+def tuned_elsewhere(card):
+    card["tuning"]["kind"] = "public"
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -163,8 +178,11 @@ def audited_above(card):
         (fewer_steps_than_were_run, "mechanism makes sense"),
         (another_unit, "mechanism makes sense"),
         (another_normaliser, "mechanism makes sense"),
-        (negative_normaliser, "mechanism makes sense"),
-        (another_batch, "mechanism makes sense"),
+        (another_batch, "settings match the mechanism"),
+        (no_assumptions, "assumptions"),
+        (another_accountant, "accountant"),
+        (a_claim_beside, "basis of the figures"),
+        (tuned_elsewhere, "choice of the settings"),
         (other_bounds, "config matches the card"),
         (withheld_yet_claimed, "epsilon withheld"),
         (looser_delta, "epsilon (add-remove, delta=1e-09)"),
@@ -178,6 +196,114 @@ def audited_above(card):
 def test_a_changed_card_is_contradicted_even_when_resealed(copy, change, named):
     change_card(copy, change)
     assert named in failed(copy)
+
+
+# --- one rule at a time: forgeries that break just one rule of the mechanism, and sound twins ----
+
+TURNS = {
+    "shuffled": {"sampler": "shuffled"},
+    "fixed-batches": {"sampler": "fixed-batches"},
+    "banded": {"sampler": "cyclic-poisson", "cycle": 4, "bands": 3},
+}
+
+
+@pytest.fixture
+def by_turns(home, make_data, tmp_path):
+    """A fresh copy of a small release whose units have turns, in cycles of four steps."""
+
+    def make(name):
+        if not (home / name).exists():
+            with contextlib.closing(Ledger(home / f"{name}.db")) as book:
+                train(
+                    "dpsgd", make_data(), epsilon=3.0, delta=1e-5, epochs=2, batch=20,
+                    model="linear", out=home / name, ledger=book, **TURNS[name],
+                )  # fmt: skip
+        return shutil.copytree(home / name, tmp_path / "copy")
+
+    return make
+
+
+def unchanged(card):
+    assert card["mechanism"]["cycle"] == 4
+
+
+def for_add_remove(card):
+    """The numbers agree: add/remove epsilons of these events are zero-out epsilons."""
+    card["privacy"][0]["adjacency"] = "add-remove"
+
+
+def one_step_redone(card):
+    """Also in the events, epsilons and assumptions: it is charged, but no proof covers it."""
+    card["mechanism"]["redone_steps"] = 1
+    card["events"][0]["event"]["count"] += 1
+    event = from_json(card["events"][0]["event"])
+    for stated in card["privacy"]:
+        stated["epsilon"] = epsilon_of(event, stated["delta"], stated["adjacency"])
+        stated["assumptions"].append(WHEN_REDONE)
+
+
+def band(card, *coefficients):
+    card["mechanism"].update(noise="correlated", bands=list(coefficients))
+    card["provenance"]["config"]["bands"] = len(coefficients)
+
+
+def four_bands(card):
+    band(card, 0.5, 0.4, 0.3, 0.2)
+
+
+def five_bands(card):
+    band(card, 0.5, 0.4, 0.3, 0.2, 0.1)
+
+
+def strong_bands(card):
+    band(card, 0.9, 0.8)
+
+
+def no_config(card):
+    """As a user's own loop hands over."""
+    card["provenance"]["config"] = {}
+
+
+def no_config_and_half_the_update(card):
+    no_config(card)
+    card["mechanism"]["normaliser"] *= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("shuffled", for_add_remove, "nothing is proved for add-remove under shuffled"),
+        ("shuffled", one_step_redone, "redone under shuffled"),
+        ("fixed-batches", one_step_redone, "redone under fixed-batches"),
+        ("banded", one_step_redone, "redone under cyclic-poisson"),
+        ("shuffled", four_bands, "does not keep a unit's turns apart"),
+        ("fixed-batches", five_bands, "outlasts the cycle"),
+        ("banded", strong_bands, "raise the sensitivity"),
+        ("shuffled", no_config_and_half_the_update, "expected batch at the nominal size"),
+    ],
+)
+def test_every_rule_of_the_mechanism_is_needed(by_turns, name, change, said):
+    folder = by_turns(name)
+    change_card(folder, change)
+    against = {f.check: f.detail for f in verify(folder).findings if not f.ok}
+    assert set(against) - {"report matches the card"} == {"mechanism makes sense"}
+    assert said in against["mechanism makes sense"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("shuffled", unchanged),
+        ("fixed-batches", unchanged),
+        ("banded", unchanged),
+        ("fixed-batches", four_bands),
+        ("shuffled", no_config),
+    ],
+)
+def test_no_rule_of_the_mechanism_is_against_what_is_sound(by_turns, name, change):
+    folder = by_turns(name)
+    change_card(folder, change)
+    assert failed(folder) <= {"report matches the card"}
 
 
 def test_a_report_that_says_something_else_is_named(copy):
@@ -208,6 +334,7 @@ def test_a_foreign_file_is_named(copy):
         {"provenance": None},
         {"mechanism": {"steps": "many"}},
         {"events": 5},
+        {"analysis": "whatever"},
     ],
 )
 def test_a_malformed_card_is_bad_input(copy, malformed):
@@ -296,6 +423,7 @@ def test_a_forgery_that_is_consistent_in_itself_fails_where_the_ledger_is(copy, 
         card["events"][0]["event"] = to_json(event)
         for stated in card["privacy"]:
             stated["epsilon"] = epsilon_of(event, stated["delta"], stated["adjacency"])
+        card["provenance"]["config"]["epsilon"] = card["privacy"][0]["epsilon"]
 
     change_card(copy, more_noise_everywhere)
     card = json.loads((copy / "trust.json").read_text())
@@ -327,3 +455,22 @@ def test_a_known_noise_seed_leaves_no_epsilon_and_verify_says_so(tmp_path, make_
     withheld = [f for f in result.findings if f.check == "epsilon withheld"]
     assert "known seed" in withheld[0].detail
     assert result.ok
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "12 steps charged, 0 redone"),
+        ({"sampler": "shuffled"}, "3 turns charged: 12 steps in cycles of 4"),
+        ({"sampler": "cyclic-poisson", "cycle": 2}, "6 turns charged: 12 steps in cycles of 2"),
+    ],
+)
+def test_what_the_ledger_charged_is_called_by_its_name(tmp_path, make_data, options, said):
+    with contextlib.closing(Ledger(tmp_path / "ledger.db")) as book:
+        train(
+            "dpsgd", make_data(), epsilon=3.0, epochs=3, batch=20, model="linear",
+            out=tmp_path / "run", ledger=book, **options,
+        )  # fmt: skip
+        findings = verify(tmp_path / "run", ledger=book).findings
+    (finding,) = [finding for finding in findings if finding.check == "ledger"]
+    assert (finding.ok, finding.detail) == (True, said)

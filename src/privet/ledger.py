@@ -1,9 +1,12 @@
 """What has been spent on which data set: every access an event, every cap a privacy filter.
 
-    datasets  a name, and under it every record ever seen under that name (keyed digests)
+    datasets  a name, its unit, and every record ever seen under that name (keyed digests)
     lineage   which data set came from which
     caps      (epsilon, delta) and the Renyi order fixed with it
     runs      one planned mechanism each: its step, how many steps were planned, charged, redone
+
+A step here is what is charged at once: one *turn* of a unit. Where a sampler gives every unit its
+turn once in a cycle of training steps, the whole cycle is one. A search is one, with all its runs.
 
 Two data sets are *related* if they share a record digest. A data set derived from others by
 changing rows (a re-encoding) shares none, so it is given its parents' digests as well. What was
@@ -19,24 +22,26 @@ the reservation still holds).
 import contextlib
 import hashlib
 import json
+import math
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from privet.errors import BudgetExceeded, CheckFailed, FaultyEnvironment, InputError
+from privet.guarantee import Adjacency
 from privet.privacy.accounting import DpEvent
 from privet.privacy.events import from_json, to_json
 from privet.privacy.filters import RenyiFilter
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS datasets (
-    name TEXT PRIMARY KEY, unit TEXT NOT NULL, registered TEXT NOT NULL);
+    name TEXT PRIMARY KEY, unit TEXT NOT NULL, registered TEXT NOT NULL, grouped INTEGER);
 CREATE TABLE IF NOT EXISTS snapshots (
     dataset TEXT NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (dataset, digest));
 CREATE TABLE IF NOT EXISTS rows (
@@ -51,13 +56,13 @@ CREATE TABLE IF NOT EXISTS runs (
     id TEXT PRIMARY KEY, dataset TEXT NOT NULL, label TEXT NOT NULL, step_event TEXT NOT NULL,
     planned INTEGER NOT NULL, charged INTEGER NOT NULL DEFAULT 0,
     redone INTEGER NOT NULL DEFAULT 0, status TEXT NOT NULL DEFAULT 'open',
-    started TEXT NOT NULL);
+    started TEXT NOT NULL, adjacency TEXT NOT NULL DEFAULT 'add-remove');
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One planned mechanism and how far it got."""
+    """One planned mechanism and how far it got; `adjacency`: the neighbours its proof is for."""
 
     id: str
     dataset: str
@@ -68,6 +73,7 @@ class RunRecord:
     redone: int
     status: str
     started: str
+    adjacency: Adjacency
 
     @property
     def committed(self) -> int:
@@ -76,11 +82,35 @@ class RunRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unit:
+    """What is counted as one: a name, and whether a unit column says which records belong to it.
+
+    Two of the same name differ if one groups records and the other takes each for a unit. `grouped`
+    is None for an account that was opened before its records are known.
+    """
+
+    name: str
+    grouped: bool | None
+
+    def __str__(self) -> str:
+        if self.grouped is None:
+            return f"'{self.name}'"
+        counted = "grouped by a unit column" if self.grouped else "each record one"
+        return f"'{self.name}' ({counted})"
+
+    @property
+    def options(self) -> str:
+        """How to declare data for it."""
+        column = {True: " --unit-column COLUMN", False: " and no --unit-column", None: ""}
+        return f"--unit {self.name}{column[self.grouped]}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Account:
     """What the ledger knows about one data set."""
 
     name: str
-    unit: str
+    unit: Unit
     parents: tuple[str, ...]
     related: tuple[str, ...]
     cap: RenyiFilter | None
@@ -101,6 +131,7 @@ class Ledger:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(SCHEMA)
+            self._bring_up_to_date()
         except sqlite3.OperationalError as error:
             raise FaultyEnvironment(
                 "cannot open the ledger",
@@ -122,7 +153,7 @@ class Ledger:
         """An account without records yet: for a cap that must be set before anything is learned."""
         with self._transaction():
             self._db.execute(
-                "INSERT OR IGNORE INTO datasets VALUES (?, ?, ?)", (name, unit, _now())
+                "INSERT OR IGNORE INTO datasets VALUES (?, ?, ?, NULL)", (name, unit, _now())
             )
 
     def register(
@@ -130,15 +161,19 @@ class Ledger:
         name: str,
         *,
         unit: str,
+        grouped: bool = False,
         snapshot: str,
         rows: Iterable[bytes],
         parents: Iterable[str] = (),
     ) -> None:
-        """Enter a data set, or add the records now found under its name.
+        """Enter a data set, or add the records now found under its name; all of it or nothing.
+
+        Records on which something was spent for one unit are refused for another.
 
         Args:
             name: what people call it.
-            unit: whose data one record is.
+            unit: what is protected as one.
+            grouped: whether a unit column says whose each record is; else each record is a unit.
             snapshot: digest of the whole set, by which a release's data can be recognised.
             rows: keyed digests of its records.
             parents: registered data sets it was made from. If a record here is not one of
@@ -146,30 +181,42 @@ class Ledger:
         """
         parents = tuple(parents)
         with self._transaction():
-            known = self._one("SELECT unit FROM datasets WHERE name = ?", name)
-            if known and known[0] != unit:
-                raise InputError(
-                    f"data set '{name}' is registered with another unit",
-                    got=unit,
-                    expected=known[0],
-                )
+            self._enter(name, Unit(name=unit, grouped=grouped))
             for parent in parents:
                 self._require(parent)
-            self._db.execute(
-                "INSERT OR IGNORE INTO datasets VALUES (?, ?, ?)", (name, unit, _now())
-            )
             self._db.execute("INSERT OR IGNORE INTO snapshots VALUES (?, ?)", (name, snapshot))
             self._db.executemany(
                 "INSERT OR IGNORE INTO rows VALUES (?, ?)", ((name, row) for row in rows)
             )
             self._inherit(name, parents)
+            self.require_one_unit(name)
+
+    def withdraw(self, name: str) -> None:
+        """Take out a data set on which nothing was reserved, capped or built; leave any other."""
+        with self._transaction():
+            used = self._one(
+                "SELECT 1 FROM runs WHERE dataset = ?1 UNION SELECT 1 FROM caps WHERE dataset = ?1"
+                " UNION SELECT 1 FROM lineage WHERE parent = ?1",
+                name,
+            )
+            if used:
+                return
+            for place in ("rows.dataset", "snapshots.dataset", "lineage.child", "datasets.name"):
+                table, column = place.split(".")
+                self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (name,))
 
     def cap(self, name: str, epsilon: float, delta: float) -> RenyiFilter:
-        """Set the cap of a data set; refused if more than that is spent already."""
+        """Set the cap of a data set, for add/remove neighbours.
+
+        Refused if more than that is spent already, or if a run is proved for other neighbours.
+        """
         chosen = RenyiFilter.for_cap(epsilon, delta)
         with self._transaction(durable=True):
             self._require(name)
             self.require_one_unit(name)
+            for run in self._runs_related_to(name):
+                if run.committed and run.adjacency is not Adjacency.ADD_REMOVE:
+                    _refuse_under_cap(name, f"run {run.id} ({run.label})", run.adjacency)
             spent = self._spent(name, chosen)
             if spent > chosen.budget:
                 raise BudgetExceeded(
@@ -184,12 +231,20 @@ class Ledger:
         return chosen
 
     def reserve(
-        self, name: str, *, label: str, step_event: DpEvent, steps: int, run_id: str | None = None
+        self,
+        name: str,
+        *,
+        label: str,
+        step_event: DpEvent,
+        steps: int,
+        run_id: str | None = None,
+        adjacency: Adjacency = Adjacency.ADD_REMOVE,
     ) -> str:
         """Reserve a whole plan, or raise `BudgetExceeded`; returns the run's id.
 
         A caller that must find its run again after a crash chooses `run_id` (by `new_run_id`) and
-        notes it first.
+        notes it first. `adjacency` names the neighbours between which `step_event` is proved: a
+        cap is stated for add/remove, so no other run is admitted under one.
         """
         if steps < 1:
             raise InputError("bad number of steps to reserve", got=steps, expected="at least 1")
@@ -197,45 +252,47 @@ class Ledger:
         with self._transaction(durable=True):
             self._require(name)
             self.require_one_unit(name)
-            self._require_room(name, step_event, steps)
+            self._require_room(name, step_event, steps, adjacency)
             self._db.execute(
-                "INSERT INTO runs (id, dataset, label, step_event, planned, started)"
-                " VALUES (?, ?, ?, ?, ?, ?)",
-                (run_id, name, label, json.dumps(to_json(step_event)), steps, _now()),
+                "INSERT INTO runs (id, dataset, label, step_event, planned, started, adjacency)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (run_id, name, label, json.dumps(to_json(step_event)), steps, _now(), adjacency),
             )
         return run_id
 
     def require_one_unit(self, name: str) -> None:
         """Refuse records that are in use, under another name, with another unit.
 
+        Units of one name differ where one groups records and the other takes each for a unit.
         What runs cost can be added up for one unit only. A mechanism that is epsilon-DP for one
         record promises less for a patient with many. And one that is epsilon-DP for adding or
         removing a patient is not so for a single record: a patient who loses one of several is as
         one replaced.
         """
-        unit = self._unit(name)
+        unit = self.unit(name)
         for other in self._related(name):
+            theirs = self.unit(other)
             counted = self._cap(other) is not None or any(
                 run.committed for run in self._runs("WHERE dataset = ?", other)
             )
-            if self._unit(other) != unit and counted:
+            if theirs != unit and counted:
                 raise InputError(
                     f"the records of '{name}' are in the ledger as '{other}', with another unit",
-                    got=f"unit '{unit}'",
-                    expected=f"'{self._unit(other)}', in which '{other}' is counted",
-                    fix=f"declare unit '{self._unit(other)}', or keep a ledger of its own "
+                    got=f"unit {unit}",
+                    expected=f"{theirs}, in which '{other}' is counted",
+                    fix=f"declare it with {theirs.options}, or keep a ledger of its own "
                     "(PRIVET_HOME) where what was spent before need not count",
                 )
 
     def charge(self, run_id: str, step: int) -> None:
-        """Charge step number `step` (from 0) before its output is used; repeating is harmless."""
+        """Charge turn number `step` (from 0) before its output is used; repeating is harmless."""
         done = self._db.execute(
             "UPDATE runs SET charged = MAX(charged, ?)"
             " WHERE id = ? AND status = 'open' AND planned >= ?",
             (step + 1, run_id, step + 1),
         )
         if done.rowcount != 1:
-            raise CheckFailed(f"step {step} of run {run_id} is not covered by an open reservation")
+            raise CheckFailed(f"turn {step} of run {run_id} is not covered by an open reservation")
 
     def recharge(self, run_id: str) -> None:
         """Charge one step again: it was redone and gave another output."""
@@ -243,7 +300,7 @@ class Ledger:
             run = self.run(run_id)
             if run.status != "open":
                 raise CheckFailed(f"run {run_id} is closed; no step of it can be done again")
-            self._require_room(run.dataset, run.step_event, 1)
+            self._require_room(run.dataset, run.step_event, 1, run.adjacency)
             self._db.execute("UPDATE runs SET redone = redone + 1 WHERE id = ?", (run_id,))
 
     def settle(self, run_id: str) -> None:
@@ -259,6 +316,10 @@ class Ledger:
             raise InputError("unknown run", got=run_id, fix="see `privet ledger show`")
         return found[0]
 
+    def knows(self, run_id: str) -> bool:
+        """Whether anything was ever reserved for this run."""
+        return self._one("SELECT 1 FROM runs WHERE id = ?", run_id) is not None
+
     def account(self, name: str) -> Account:
         """Everything known about one data set."""
         self._require(name)
@@ -266,24 +327,34 @@ class Ledger:
         cap = self._cap(name)
         return Account(
             name=name,
-            unit=self._one("SELECT unit FROM datasets WHERE name = ?", name)[0],
+            unit=self.unit(name),
             parents=tuple(
                 r[0] for r in self._all("SELECT parent FROM lineage WHERE child = ?", name)
             ),
             related=tuple(r for r in related if r != name),
             cap=cap,
             spent_epsilon=cap.epsilon_spent(self._spent(name, cap)) if cap else None,
-            runs=tuple(run for other in related for run in self._runs("WHERE dataset = ?", other)),
+            runs=self._runs_related_to(name),
         )
 
-    def commitment(self, snapshot: str, run_id: str) -> str:
+    def unit(self, name: str) -> Unit:
+        """What is counted as one in a data set."""
+        self._require(name)
+        unit, grouped = self._one("SELECT unit, grouped FROM datasets WHERE name = ?", name)
+        return Unit(name=unit, grouped=None if grouped is None else bool(grouped))
+
+    def commitment(self, snapshot: str, run_id: str, facts: Mapping[str, Any] | None = None) -> str:
         """What a release may say about its data: checkable with this ledger's key, else noise.
+
+        `facts` are those that it states in plain words, bound to the records: whoever restates
+        one (the unit, what it cost to learn the bounds) cannot make the commitment to go with it.
 
         It differs from run to run. A digest that stayed the same for the same records would tell
         whether a record was added between two releases, which is what epsilon denies.
         """
+        said = "" if facts is None else f"|{json.dumps(facts, sort_keys=True)}"
         digest = hashlib.blake2b(
-            f"{run_id}|{snapshot}".encode(), key=self.digest_key, digest_size=32
+            f"{run_id}|{snapshot}{said}".encode(), key=self.digest_key, digest_size=32
         )
         return f"blake2b-keyed:{digest.hexdigest()}"
 
@@ -295,11 +366,15 @@ class Ledger:
         """All registered data sets."""
         return [r[0] for r in self._all("SELECT name FROM datasets ORDER BY name")]
 
-    def _require_room(self, name: str, step_event: DpEvent, steps: int) -> None:
+    def _require_room(
+        self, name: str, step_event: DpEvent, steps: int, adjacency: Adjacency
+    ) -> None:
         for related in self._related(name):
             cap = self._cap(related)
             if cap is None:
                 continue
+            if adjacency is not Adjacency.ADD_REMOVE:
+                _refuse_under_cap(related, "this run", adjacency)
             spent, cost = self._spent(related, cap), steps * cap.cost(step_event)
             if spent + cost > cap.budget:
                 raise BudgetExceeded(
@@ -311,10 +386,19 @@ class Ledger:
                 )
 
     def _spent(self, name: str, cap: RenyiFilter) -> float:
-        runs = (
+        """Without end where a run proves nothing for the cap's neighbours, as known noise does."""
+        return sum(
+            run.committed * cap.cost(run.step_event)
+            if run.adjacency is Adjacency.ADD_REMOVE
+            else math.inf
+            for run in self._runs_related_to(name)
+            if run.committed
+        )
+
+    def _runs_related_to(self, name: str) -> tuple[RunRecord, ...]:
+        return tuple(
             run for other in self._related(name) for run in self._runs("WHERE dataset = ?", other)
         )
-        return sum(run.committed * cap.cost(run.step_event) for run in runs if run.committed)
 
     def _related(self, name: str) -> list[str]:
         found = self._all(
@@ -350,17 +434,56 @@ class Ledger:
         return RenyiFilter(epsilon=row[0], delta=row[1], order=row[2]) if row else None
 
     def _runs(self, where: str, *values: object) -> list[RunRecord]:
-        columns = "id, dataset, label, step_event, planned, charged, redone, status, started"
+        columns = (
+            "id, dataset, label, step_event, planned, charged, redone, status, started, adjacency"
+        )
         rows = self._all(f"SELECT {columns} FROM runs {where} ORDER BY started, id", *values)
         names = [c.strip() for c in columns.split(",")]
         records = [dict(zip(names, row, strict=True)) for row in rows]
         return [
-            RunRecord(**(r | {"step_event": from_json(json.loads(r["step_event"]))}))
+            RunRecord(
+                **r
+                | {
+                    "step_event": from_json(json.loads(r["step_event"])),
+                    "adjacency": Adjacency(r["adjacency"]),
+                }
+            )
             for r in records
         ]
 
-    def _unit(self, name: str) -> str:
-        return str(self._one("SELECT unit FROM datasets WHERE name = ?", name)[0])
+    def _enter(self, name: str, unit: Unit) -> None:
+        """The account; one that was opened before its records were known learns its grouping."""
+        new = (name, unit.name, _now(), unit.grouped)
+        self._db.execute("INSERT OR IGNORE INTO datasets VALUES (?, ?, ?, ?)", new)
+        known = self.unit(name)
+        if known.name != unit.name or known.grouped not in (None, unit.grouped):
+            raise InputError(
+                f"data set '{name}' is registered with another unit",
+                got=str(unit),
+                expected=str(known),
+                fix=f"declare it with {known.options}, or under another --name",
+            )
+        self._db.execute("UPDATE datasets SET grouped = ? WHERE name = ?", (unit.grouped, name))
+
+    def _bring_up_to_date(self) -> None:
+        """Version 0.1.0 knew no unit columns, and Poisson sampling alone.
+
+        So whatever it entered has a unit for each record, and its runs are proved for add/remove.
+        """
+        if self._has("datasets", "grouped") and self._has("runs", "adjacency"):
+            return
+        with self._transaction():  # asked again inside: another process may have been quicker
+            if not self._has("datasets", "grouped"):
+                self._db.execute("ALTER TABLE datasets ADD COLUMN grouped INTEGER")
+                entered = "name IN (SELECT dataset FROM snapshots)"
+                self._db.execute(f"UPDATE datasets SET grouped = 0 WHERE {entered}")
+            if not self._has("runs", "adjacency"):
+                self._db.execute(
+                    "ALTER TABLE runs ADD COLUMN adjacency TEXT NOT NULL DEFAULT 'add-remove'"
+                )
+
+    def _has(self, table: str, column: str) -> bool:
+        return column in {row[1] for row in self._all(f"PRAGMA table_info({table})")}
 
     def _require(self, name: str) -> None:
         if not self._one("SELECT 1 FROM datasets WHERE name = ?", name):
@@ -389,6 +512,15 @@ class Ledger:
             raise
         self._db.execute("COMMIT")
         self._db.execute("PRAGMA synchronous=NORMAL")
+
+
+def _refuse_under_cap(name: str, run: str, adjacency: Adjacency) -> NoReturn:
+    raise InputError(
+        f"the cap of '{name}' is for add/remove neighbours, for which {run} proves nothing",
+        got=f"a proof for {adjacency.value} neighbours alone, as of shuffled batches",
+        fix="--sampler fixed-batches costs the same and is proved for both; or keep a ledger of"
+        " its own (PRIVET_HOME)",
+    )
 
 
 def new_run_id() -> str:

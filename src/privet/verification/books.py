@@ -1,0 +1,92 @@
+"""The card against a ledger that knows the run: what was charged, for which unit, on which data."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from privet.engine.tuned import Tuning
+from privet.errors import InputError
+from privet.ledger import Ledger, RunRecord
+from privet.privacy.accounting import DpEvent
+from privet.privacy.sampling import sampler_of
+from privet.verification.finding import Finding
+
+
+def run_in(ledger: Ledger | None, trust: Mapping[str, Any]) -> RunRecord | None:
+    """The run of this release, if the ledger knows it."""
+    if ledger is None:
+        return None
+    try:
+        return ledger.run(trust["provenance"]["run"])
+    except InputError:
+        return None
+
+
+def check_ledger(trust: Mapping[str, Any], ledger: Ledger | None) -> Iterator[Finding]:
+    """The ledger must have been charged for what the card states."""
+    run = run_in(ledger, trust)
+    if run is not None and ledger is not None:
+        yield Finding.of(
+            "ledger",
+            [*_differing(trust, run), *_other_data(trust, run, ledger)],
+            otherwise=_charged_words(run, trust),
+        )
+
+
+def _differing(trust: Mapping[str, Any], run: RunRecord) -> Iterator[str]:
+    mechanism, charged = trust["mechanism"], _charged(trust)
+    recorded: dict[str, tuple[object, object]] = {
+        "data set": (run.dataset, trust["data"]["name"]),
+        "planned turns": (run.planned, charged.planned),
+        "charged turns": (run.charged, charged.done),
+        "redone steps": (run.redone, mechanism["redone_steps"]),
+        "neighbours": (run.adjacency, sampler_of(mechanism).adjacencies[0]),
+        "step": (run.step_event, run.step_event if trust["withheld"] else charged.step),
+    }
+    for what, (there, here) in recorded.items():
+        if there != here:
+            yield f"{what}: {there} in the ledger, {here} here"
+
+
+def _other_data(trust: Mapping[str, Any], run: RunRecord, ledger: Ledger) -> Iterator[str]:
+    """The digest binds all facts of the data, the learned ones too; the unit has its own line."""
+    data, unit = trust["data"], ledger.unit(run.dataset)
+    if data["unit"] != unit.name or unit.grouped not in (None, data["grouped"]):
+        counted = "grouped by a unit column" if data["grouped"] else "each record one"
+        yield f"unit: {unit} in the ledger, '{data['unit']}' ({counted}) here"
+    known = [ledger.commitment(s, run.id, facts=data) for s in ledger.snapshots(run.dataset)]
+    if trust["provenance"].get("data_digest") not in known:
+        yield (
+            "the digest is of no version of the data in the ledger with the facts stated here"
+            " (unit, size, bounds, classes, what was learned)"
+        )
+
+
+def _charged_words(run: RunRecord, trust: Mapping[str, Any]) -> str:
+    """What was charged, by its name: steps, turns of several steps, or a whole search."""
+    if Tuning.from_json(trust["tuning"]).selected is not None:
+        return "the whole search charged, as one"
+    mechanism, cycle = trust["mechanism"], sampler_of(trust["mechanism"]).cycle
+    if cycle == 1:
+        return f"{run.charged} steps charged, {run.redone} redone"
+    return f"{run.charged} turns charged: {mechanism['steps_run']} steps in cycles of {cycle}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Charged:
+    """What the ledger must hold for a card: an event, how often it was reserved and charged."""
+
+    step: DpEvent
+    planned: int
+    done: int
+
+
+def _charged(trust: Mapping[str, Any]) -> _Charged:
+    mechanism, sampler = trust["mechanism"], sampler_of(trust["mechanism"])
+    planned = sampler.turns(mechanism["steps"])
+    turn = sampler.turn_event(mechanism["noise_multiplier"])
+    tuning = Tuning.from_json(trust["tuning"])
+    if tuning.selected is not None:  # all runs and the choice among them are one event
+        whole = tuning.event(sampler.event(mechanism["noise_multiplier"], planned))
+        return _Charged(step=whole, planned=1, done=1)
+    return _Charged(step=turn, planned=planned, done=sampler.turns(mechanism["steps_run"]))
