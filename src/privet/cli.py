@@ -1,25 +1,28 @@
 """The verbs. Thin: parse, call, print; heavy imports wait until a verb runs.
 
-Exit codes: 0 done, 1 a check failed, 2 bad input, 3 faulty environment.
+Exit codes: 0 done, 1 a check failed, 2 bad input, 3 faulty environment, 130 interrupted (Ctrl-C),
+143 terminated.
 """
 
 import contextlib
 import errno
 import os
+import signal
 import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
+from privet.commands.bench import bench_app
 from privet.commands.data import data_app
 from privet.commands.ledger import ledger_app
-from privet.commands.options import Options, TrainingOptions
-from privet.commands.screen import DataDir, Json, err, out, print_json
+from privet.commands.options import OTHER_NAMES, Options, TrainingOptions
+from privet.commands.screen import DataDir, Json, err, out, print_json, print_listing
 from privet.errors import InputError, PrivetError
 
 app = App(
@@ -29,6 +32,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
 )
+app.command(bench_app)
 app.command(data_app)
 app.command(ledger_app)
 
@@ -36,21 +40,27 @@ LEAD_SPEAKS_SECONDS = 1.0
 FULL_OR_FORBIDDEN = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
+class Terminated(KeyboardInterrupt):
+    """Asked to end by SIGTERM: the same as Ctrl-C, with an exit code of its own."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The console script: run a verb, turn errors into one line and an exit code."""
     try:
-        result = app(
-            arguments, exit_on_error=False, print_error=False, result_action="return_value"
-        )
+        with _terminated_like_interrupted():
+            result = app(
+                arguments, exit_on_error=False, print_error=False, result_action="return_value"
+            )
         sys.exit(result if isinstance(result, int) else 0)
     except CycloptsError as error:
-        _fail(str(error).replace("\n", " "), 2)
+        _fail(_usage(error), 2)
     except PrivetError as error:
         _fail(str(error), error.exit_code)
     except ModuleNotFoundError as error:
         _fail(f"missing package: {error.name}. Fix: install privet again, with its extras", 3)
-    except KeyboardInterrupt:
-        _fail("interrupted; `privet resume` continues a run that had an --out folder", 130)
+    except KeyboardInterrupt as stop:
+        what, code = ("terminated", 143) if isinstance(stop, Terminated) else ("interrupted", 130)
+        _fail(f"{what}; `privet resume` continues a run that had an --out folder", code)
     except sqlite3.OperationalError as error:
         _fail(f"the ledger cannot be written: {error}. Fix: check disk space and PRIVET_HOME", 3)
     except OSError as error:
@@ -58,6 +68,33 @@ def main(arguments: list[str] | None = None) -> None:
         faulty = error.errno in FULL_OR_FORBIDDEN
         fix = " Fix: free space, or choose another folder" if faulty else ""
         _fail(f"{error.strerror or error}{where}.{fix}", 3 if faulty else 2)
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Not under torchrun: there a process that waits for a dead one must end at once."""
+
+    def stop(*_: object) -> NoReturn:
+        raise Terminated
+
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _usage(error: CycloptsError) -> str:
+    """What is wrong with the arguments, in one line."""
+    if isinstance(error, UnknownOptionError):
+        given = str(error.token.keyword or error.token.value).split("=")[0]
+        ours = OTHER_NAMES.get(given)
+        if any(ours in argument.names for argument in error.argument_collection):
+            return f"Unknown option: {given}. Did you mean {ours}?"
+    return str(error).replace("\n", " ")
 
 
 def _fail(message: str, code: int) -> None:
@@ -372,8 +409,8 @@ def methods(*, json: Json = False) -> None:
     ]
     if json:
         print_json(listed)
-    for method in listed if not json else []:
-        out.print(f"{method['name']:<10} {method['summary']}; {method['promises']}", soft_wrap=True)
+        return
+    print_listing((m["name"], f"{m['summary']}; {m['promises']}") for m in listed)
 
 
 @app.command
@@ -390,10 +427,12 @@ def recipes(*, json: Json = False) -> None:
     if json:
         print_json([asdict(recipe) for recipe in RECIPES.values()])
         return
-    for recipe in RECIPES.values():
-        out.print(f"{recipe.name:<16} {recipe.summary}", soft_wrap=True, highlight=False)
-        chosen = ", ".join(f"{name} {value}" for name, value in recipe.settings.items())
-        out.print(f"{'':<16} {chosen}", soft_wrap=True, highlight=False)
+    print_listing(row for recipe in RECIPES.values() for row in _told(recipe))
+
+
+def _told(recipe: Any) -> list[tuple[str, str]]:
+    chosen = ", ".join(f"{name} {value}" for name, value in recipe.settings.items())
+    return [(recipe.name, recipe.summary), ("", chosen)]
 
 
 @app.command
@@ -410,8 +449,8 @@ def models(*, json: Json = False) -> None:
     listed = describe()
     if json:
         print_json([{"name": name, "summary": summary} for name, summary in listed])
-    for name, summary in listed if not json else []:
-        out.print(f"{name:<16} {summary}", soft_wrap=True, highlight=False)
+        return
+    print_listing(listed)
 
 
 @app.command

@@ -37,3 +37,17 @@ def test_a_unit_column_given_on_the_command_line_groups_the_records(visits):
 def test_without_one_every_record_is_a_unit(visits):
     data = load(declare(visits))
     assert data.train.units is None
+
+
+def test_a_unit_that_is_only_a_name_is_called_one_record(visits, capfd):
+    declare(visits, "--unit", "user")
+    noted = capfd.readouterr().err
+    assert len(noted.strip().splitlines()) == 1
+    assert "each record is taken as one user" in noted
+    assert "--unit-column" in noted
+
+
+@pytest.mark.parametrize("more", [(), ("--unit", "user", "--unit-column", "user_id")])
+def test_nothing_is_noted_where_nothing_is_in_doubt(visits, capfd, more):
+    declare(visits, *more)
+    assert capfd.readouterr().err == ""

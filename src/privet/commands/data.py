@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from privet.commands.screen import DataDir, Json, opened_ledger, out, print_json
+from privet.commands.screen import DataDir, Json, err, opened_ledger, out, print_json
 from privet.errors import InputError
 
 data_app = App(name="data", help="Data sets: what is here, and declaring your own.")
@@ -101,7 +101,7 @@ def declare(
     test_is_public
         Whether figures on the test records may be published.
     unit
-        What is protected as one, a name for the card: whose data one record is.
+        What is protected as one, a name for the card; without --unit-column each record is one.
     unit_column
         Column (.npz: array) with the id of each record's unit, where a unit has several records.
     licence
@@ -111,6 +111,7 @@ def declare(
     learn_epsilon
         Privacy budget for facts left out, under add/remove neighbours.
     """
+    from privet.data.dataset import EXAMPLE
     from privet.data.declaring import declare as declare_data
 
     with opened_ledger() as book:
@@ -132,6 +133,14 @@ def declare(
             parents=tuple(parent),
             learn_epsilon=learn_epsilon,
             ledger=book,
+        )
+    if unit != EXAMPLE and unit_column is None:
+        err.print(
+            f"note: each record is taken as one {unit}. If a {unit} can have several, declare again"
+            " with --unit-column",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
     for fact in facts.learned:
         out.print(f"learned {fact.name}: epsilon {fact.epsilon:g} charged", highlight=False)

@@ -1,6 +1,7 @@
 """`privet ledger`: what has been spent on which data set, and its caps."""
 
-from pathlib import Path
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from cyclopts import App
@@ -51,9 +52,7 @@ def cap(name: str, /, *, epsilon: float, delta: float) -> None:
     from privet.guarantee import check_target
 
     check_target(epsilon, delta)
-    with opened_ledger() as book:
-        known = name in book.names()
-        registered = name if known else _register(name, None, book)
+    with opened_ledger() as book, _entered(name, book) as registered:
         chosen = book.cap(registered, epsilon, delta)
         earlier = len(book.account(registered).runs)
     out.print(
@@ -96,13 +95,20 @@ def register(data: str, /, *, data_dir: DataDir = None) -> None:
     data_dir
         Where the files of a named data set are.
     """
+    import privet
+    from privet.data.identity import enter_in_ledger
+
+    loaded = privet.data.load(data, data_dir)
     with opened_ledger() as book:
-        out.print(f"registered {_register(data, data_dir, book)}", highlight=False)
+        enter_in_ledger(loaded, book)
+    out.print(f"registered {loaded.name}", highlight=False)
 
 
 @ledger_app.command
 def settle(run: str, /) -> None:
-    """Close an abandoned run: steps that were never charged are given back.
+    """Close an abandoned run: turns that were never charged are given back.
+
+    A turn is a step of training; with a sampler in cycles, a whole cycle; for a search, all of it.
 
     Parameters
     ----------
@@ -112,13 +118,18 @@ def settle(run: str, /) -> None:
     with opened_ledger() as book:
         book.settle(run)
         record = book.run(run)
-    out.print(f"{run}: {record.charged} of {record.planned} steps stay charged", highlight=False)
+    out.print(f"{run}: {record.charged} of {record.planned} turns stay charged", highlight=False)
 
 
-def _register(data: str, data_dir: Path | None, book: Any) -> str:
+@contextlib.contextmanager
+def _entered(name: str, book: Any) -> Iterator[str]:
+    """A name in the ledger, or the data set of that name, entered while nothing is refused."""
     import privet
-    from privet.data.identity import enter_in_ledger
+    from privet.data.identity import entered_in_ledger
 
-    loaded = privet.data.load(data, data_dir)
-    enter_in_ledger(loaded, book)
-    return loaded.name
+    if name in book.names():
+        yield name
+        return
+    loaded = privet.data.load(name)
+    with entered_in_ledger(loaded, book):
+        yield loaded.name

@@ -1,9 +1,15 @@
 """The settings of training on the command line; what is left out keeps the method's default."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
+
+# What other tools call them, where the nearest spelling would mislead.
+OTHER_NAMES: Final = {
+    "--lr": "--learning-rate",
+    "--max-grad-norm": "--clip-norm",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,14 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 DataDir = Annotated[Path | None, Parameter(name="--data-dir")]
@@ -19,6 +21,16 @@ err = Console(stderr=True)
 def print_json(record: Any) -> None:
     """Machine-readable, on stdout."""
     print(json.dumps(record, indent=2, ensure_ascii=False, default=str))
+
+
+def print_listing(rows: Iterable[tuple[str, str]]) -> None:
+    """Names and what is said of each, in two columns; what does not fit goes on below itself."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, said in rows:
+        grid.add_row(Text(name), Text(said))
+    out.print(grid)
 
 
 @contextlib.contextmanager

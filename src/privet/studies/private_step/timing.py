@@ -1,0 +1,207 @@
+"""Alternating rounds in one process.
+
+In every round each contestant takes one step. The round after begins with the next one, so that
+whatever drifts (heat, other programs) hits all alike, and nobody always comes after the same
+neighbour. Warm-up steps are not counted; of several variants the fastest in warm-up runs.
+"""
+
+import gc
+import math
+import statistics
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+import torch
+
+from privet.errors import InputError
+from privet.studies.private_step.contestants import CONTESTANTS, Ready
+from privet.studies.private_step.machine import peak_memory, reason, timed
+from privet.studies.private_step.parity import Agreement
+from privet.studies.private_step.workloads import Task
+
+TRIALS: Final = 2  # steps after the first by which the fastest variant is chosen
+
+Watch = Callable[[str], object]
+
+
+@final
+@dataclass(kw_only=True)
+class Cell:
+    """One contestant on one task; `why` there is no time, or none any more."""
+
+    model: str
+    batch: int
+    contestant: str
+    variant: str = ""
+    seconds: list[float] = field(default_factory=list)
+    peak_bytes: int | None = None
+    why: str = ""
+
+    @property
+    def median(self) -> float | None:
+        """Seconds; None where there is no honest figure."""
+        return None if self.why or not self.seconds else statistics.median(self.seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        """In milliseconds, with every round."""
+        milliseconds = [1000 * s for s in self.seconds]
+        done = self.median is not None
+        return {
+            "model": self.model,
+            "batch": self.batch,
+            "contestant": self.contestant,
+            "variant": self.variant,
+            "median_ms": statistics.median(milliseconds) if done else None,
+            "best_ms": min(milliseconds) if done else None,
+            "rounds_ms": milliseconds,
+            "peak_bytes": self.peak_bytes,
+            "why": self.why,
+        }
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How often, and how long a cell may take."""
+
+    rounds: int = 10
+    cell_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise InputError("bad number of rounds", got=self.rounds, expected="at least 1")
+        if not 0 < self.cell_seconds < math.inf:
+            raise InputError(
+                "bad limit of a cell",
+                got=self.cell_seconds,
+                expected="a positive number of seconds",
+            )
+
+    def too_long(self, step_seconds: float) -> str:
+        """Why a cell of such steps is left out; "" if it is not."""
+        needed = step_seconds * (1 + TRIALS + self.rounds)
+        if needed <= self.cell_seconds:
+            return ""
+        return f"skipped: would take about {needed:.0f} s (--cell-seconds {self.cell_seconds:g})"
+
+
+def in_turn(names: Sequence[str], turn: int) -> list[str]:
+    """The order of one round: each begins with the one after the last round's first."""
+    start = turn % len(names) if names else 0
+    return [*names[start:], *names[:start]]
+
+
+def race(
+    task: Task,
+    names: Iterable[str],
+    rules: Rules,
+    *,
+    checked: Iterable[Agreement] = (),
+    earlier: Mapping[str, Cell] | None = None,
+    watch: Watch = lambda _: None,
+) -> list[Cell]:
+    """Time a step of each contestant.
+
+    Args:
+        task: what they do.
+        names: who takes part.
+        rules: how many rounds, and how long at most.
+        checked: who computes the right sum; a variant with a `why` is not timed.
+        earlier: cells of the same model at a smaller batch: what took too long then is not tried.
+        watch: told what goes on, once for the preparation and once for each round.
+    """
+    where = f"{task.workload.name}, batch {task.batch}"
+    barred = {(a.contestant, a.variant): a.why for a in checked if a.why}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # peers' advice, which has its place elsewhere
+        watch(f"{where}: warm-up")
+        cells = {
+            name: Cell(model=task.workload.name, batch=task.batch, contestant=name)
+            for name in names
+        }
+        ready = {}
+        for name, cell in cells.items():
+            cell.why = _foreseen(task, (earlier or {}).get(name), rules)
+            found = None if cell.why else _fastest(task, cell, barred, rules)
+            if found is not None:
+                ready[name] = found
+        for turn in range(rules.rounds):
+            watch(f"{where}: round {turn + 1}")
+            for name in in_turn(list(ready), turn):
+                _take(cells[name], ready, task.device)
+        for name in list(ready):
+            _weigh(cells[name], ready[name], task.device)
+    return list(cells.values())
+
+
+def _foreseen(task: Task, earlier: Cell | None, rules: Rules) -> str:
+    """From a smaller batch; a step is taken to grow with its batch."""
+    if earlier is None:
+        return ""
+    if earlier.median is not None:
+        return rules.too_long(earlier.median * task.batch / earlier.batch)
+    return earlier.why if earlier.why.startswith("skipped") else ""
+
+
+def _fastest(
+    task: Task, cell: Cell, barred: Mapping[tuple[str, str], str], rules: Rules
+) -> Ready | None:
+    """The fastest variant that may run, warmed up; what is against it stands in the cell."""
+    best: Ready | None = None
+    least, against = float("inf"), ""
+    for variant in CONTESTANTS[cell.contestant](task):
+        why = barred.get((cell.contestant, variant.label), "")
+        if not why:
+            try:
+                ready = variant.build(task, variant.adapted(task.model()))
+                seconds = _warmed_up(ready, task.device, rules)
+            except Exception as error:  # whatever a peer may do
+                why = reason(error)
+            else:
+                if seconds < least:
+                    best, least, cell.variant = ready, seconds, variant.label
+        against = against or why
+        _let_go(task.device)
+    cell.why = against if best is None else rules.too_long(least)
+    return None if cell.why else best
+
+
+def _warmed_up(ready: Ready, device: torch.device, rules: Rules) -> float:
+    """Seconds of a step after the first, which may compile and fill caches."""
+    first = timed(ready.step, device)
+    ready.tidy()
+    if first > rules.cell_seconds:
+        return first
+    trials = []
+    for _ in range(TRIALS):
+        trials.append(timed(ready.step, device))
+        ready.tidy()
+    return min(trials)
+
+
+def _take(cell: Cell, ready: dict[str, Ready], device: torch.device) -> None:
+    """One step of one contestant; who fails is out of the race."""
+    runner = ready[cell.contestant]
+    try:
+        cell.seconds.append(timed(runner.step, device))
+        runner.tidy()
+    except Exception as error:  # memory may run out late: sampled batches vary
+        cell.why = reason(error)
+        del ready[cell.contestant]
+        _let_go(device)
+
+
+def _weigh(cell: Cell, ready: Ready, device: torch.device) -> None:
+    try:
+        cell.peak_bytes = peak_memory(ready.step, device)
+        ready.tidy()
+    except Exception:  # the times stand; the memory is not known
+        _let_go(device)
+
+
+def _let_go(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
