@@ -2,9 +2,11 @@
 
     python benchmarks/correlated_noise.py --data mnist --epsilon 8
 
-Both arms train the same model for the same steps on the same (epsilon, delta). Each arm chooses its
-own learning rate on a holdout of the training records; then both are run with several seeds and the
-test set is opened once. Alternating runs, one JSON under benchmarks/results/.
+All arms train the same model for the same steps on the same (epsilon, delta). Each arm chooses its
+own learning rate on a holdout of the training records, from one run (one seed) for each rate. Then
+nothing is chosen any more: every arm is run with several seeds, and the test set is scored once for
+each of these runs (3 arms with 5 seeds: 15 times). Alternating runs, one JSON under
+benchmarks/results/.
 """
 
 import json

@@ -225,15 +225,20 @@ def test_a_folder_with_something_in_it_is_not_taken(home, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["patients.csv"]
 
 
-def test_ctrl_c_says_how_to_go_on(home, tmp_path):
+@pytest.mark.parametrize(
+    ("sent", "code", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_ctrl_c_and_sigterm_say_how_to_go_on(home, tmp_path, sent, code, word):
     process = start([*TRAIN, "--epsilon", "3", "--epochs", "500", "--out", tmp_path / "x"], home)
     journal, deadline = tmp_path / "x" / "internal" / "steps.log", time.monotonic() + 120
     while not journal.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     outcome = Outcome(process)
-    assert outcome.code == 130
-    assert "privet resume" in outcome.err
+    assert outcome.code == code
+    assert f"privet: {word}; `privet resume`" in outcome.err
+    assert "Traceback" not in outcome.err
     assert "unfinished" in privet("verify", tmp_path / "x", home=home).err
 
 
@@ -244,6 +249,57 @@ def test_a_run_over_the_cap_is_refused_with_exit_code_1(tmp_path):
     )
     outcome = privet(*TRAIN, "--epsilon", "3", "--out", tmp_path / "x", home=home)
     one_line(outcome, 1, "exceed the cap of 'digits'")
+
+
+def test_data_refused_at_the_door_are_not_entered(tmp_path):
+    """An image network on a table, a unit column left out, a cap below what is spent."""
+    home, arguments = tmp_path / "home", npz(tmp_path)
+    outcome = privet(*arguments, "--augment", "shift", home=home, cwd=tmp_path)
+    assert outcome.code == 2, outcome.err
+    assert privet("ledger", "show", "--json", home=home).json == []
+    assert privet(*arguments, "--epochs", "2", home=home, cwd=tmp_path).code == 0
+    own = (tmp_path / "own.toml").read_text()
+    (tmp_path / "other.toml").write_text(own.replace('"own"', '"other"') + 'unit = "visit"\n')
+    (tmp_path / "again.toml").write_text(own.replace('"own"', '"again"'))
+    refused = privet(
+        *arguments[:2], "--data", "other.toml", "--epsilon", "3", "--out", "y",
+        home=home, cwd=tmp_path,
+    )  # fmt: skip
+    one_line(refused, 2, "'other' are in the ledger as 'own'")
+    cap = ["ledger", "cap", "again.toml", "--epsilon", "0.1", "--delta", "1e-5"]
+    one_line(privet(*cap, home=home, cwd=tmp_path), 1, "already spent on 'again'")
+    (entry,) = privet("ledger", "show", "--json", home=home).json
+    assert (entry["name"], entry["related"]) == ("own", [])
+
+
+def test_the_names_of_other_tools_are_understood_as_hints(home, tmp_path):
+    lr = privet(*TRAIN, "--epsilon", "3", "--lr", "0.1", "--out", "x", home=home, cwd=tmp_path)
+    one_line(lr, 2, "Unknown option: --lr. Did you mean --learning-rate?")
+    joined = privet(*TRAIN, "--epsilon", "3", "--lr=0.1", "--out", "x", home=home, cwd=tmp_path)
+    one_line(joined, 2, "Did you mean --learning-rate?")
+    elsewhere = privet("verify", "x", "--lr", "1", home=home)
+    assert "--learning-rate" not in elsewhere.err
+
+
+def test_a_recipe_that_does_not_fit_the_data_is_named(home, tmp_path):
+    outcome = privet(*TRAIN, "--epsilon", "3", "--recipe", "mnist", "--out", "x", home=home)
+    one_line(outcome, 2, "batch of recipe 'mnist'", "1437", "--batch 287")
+
+
+@pytest.mark.parametrize("width", [50, 80, 200])
+@pytest.mark.parametrize("listing", ["recipes", "models", "methods"])
+def test_listings_keep_their_columns_at_every_width(home, listing, width):
+    process = subprocess.run(
+        [sys.executable, "-m", "privet.cli", listing],
+        env=environment(home) | {"COLUMNS": str(width)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = [line.rstrip() for line in process.stdout.splitlines()]
+    assert max(map(len, lines)) <= width
+    names = [line.split()[0] for line in lines if not line.startswith(" ")]
+    margin = max(map(len, names)) + 2
+    for line in lines:
+        assert line[:margin].strip() in ("", *names)
+        assert line[margin - 1] == " " != line[margin]
 
 
 def test_a_device_that_is_not_here_is_the_environments_fault(home, tmp_path):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from privet import models as models
     from privet.engine.handover import hand_over as hand_over
     from privet.engine.plan import Plan as Plan
+    from privet.engine.prepare import Extras as Extras
     from privet.engine.prepare import make_private as make_private
     from privet.ledger import Ledger as Ledger
     from privet.release import Release as Release
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     load = Release.load
 
 _HOMES = {
+    "Extras": "privet.engine.prepare",
     "Ledger": "privet.ledger",
     "Plan": "privet.engine.plan",
     "Release": "privet.release",
@@ -41,6 +43,7 @@ _HOMES = {
 _ROOMS = ("data", "models")
 
 __all__ = [
+    "Extras",
     "Ledger",
     "Plan",
     "Release",

@@ -167,7 +167,7 @@ def test_facts_about_units_are_learned_for_units(visits, ledger, tmp_path):
     assert data.train.n_units + data.test.n_units == 701
     assert abs(data.nominal_size - data.train.n_units) <= 10, "patients, not visits"
     assert data.bounds.high[0] == 128.0, "400 visits of one patient do not show"
-    assert (data.unit, ledger.account("clinic").unit) == ("patient", "patient")
+    assert (data.unit, ledger.account("clinic").unit.name) == ("patient", "patient")
 
 
 def test_a_release_is_stated_for_the_unit_and_names_the_contribution(visits, ledger, tmp_path):
@@ -200,3 +200,22 @@ def test_a_table_spent_on_record_by_record_is_not_declared_by_patient(visits, le
         declare(visits, tmp_path / "other.toml", ledger=ledger, **by_patient())
     assert not (tmp_path / "other.toml").exists()
     assert ledger.account("clinic").runs == spent
+    assert ledger.names() == ["clinic"]
+
+
+def test_a_unit_column_needs_a_name_for_what_it_groups(visits, ledger, tmp_path):
+    facts = by_patient() | {"unit": "example"}
+    with pytest.raises(InputError, match=r"--unit-column patient without.*Fix: add --unit NAME"):
+        declare(visits, tmp_path / "visits.toml", ledger=ledger, **facts)
+    assert ledger.names() == []
+
+
+def test_learning_over_a_cap_leaves_no_entry(visits, ledger, tmp_path):
+    declare(visits, tmp_path / "visits.toml", ledger=ledger, **by_patient())
+    ledger.cap("clinic", 100.0, 1e-5)
+    with pytest.raises(BudgetExceeded):
+        declare(
+            visits, tmp_path / "other.toml", ledger=ledger,
+            **by_patient(name="other", learn_epsilon=500.0),
+        )  # fmt: skip
+    assert ledger.names() == ["clinic"]

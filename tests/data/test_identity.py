@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 
 from privet.data.dataset import Bounds, Split
-from privet.data.identity import enter_in_ledger, row_digests, set_digest
+from privet.data.identity import (
+    enter_in_ledger,
+    entered_in_ledger,
+    row_digests,
+    set_digest,
+)
 from privet.errors import InputError
 from privet.ledger import Ledger
 
@@ -112,8 +117,7 @@ def test_records_spent_on_for_one_unit_are_refused_for_another(make_data, ledger
     spend(ledger, first)
     with pytest.raises(InputError, match=f"'{second.name}' are in the ledger as '{first.name}'"):
         spend(ledger, second)
-    assert ledger.account(first.name).related == (second.name,), "seen, and nothing spent on it"
-    assert {run.dataset for run in ledger.account(second.name).runs} == {first.name}
+    assert ledger.names() == [first.name], "refused at the door: no entry"
     spend(ledger, first)  # who came first goes on
     with pytest.raises(InputError, match="registered with another unit"):
         enter_in_ledger(replace(second, name=first.name), ledger)
@@ -142,3 +146,33 @@ def test_the_same_unit_under_two_names_is_added_up(make_data, ledger):
 def test_other_peoples_records_may_have_another_unit(make_data, ledger):
     spend(ledger, make_data(seed=0))
     spend(ledger, users(make_data(seed=1)))
+
+
+def test_records_under_a_units_name_are_not_the_units(make_data, ledger):
+    """Both say 'user'; only one knows whose the records are."""
+    spend(ledger, users(make_data()))
+    named = make_data(name="named", unit="user")
+    with pytest.raises(InputError, match=r"got unit 'user' \(each record one\).*--unit-column"):
+        spend(ledger, named)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_is_refused_after_its_entry_is_taken_out_again_if_it_was_new(make_data, ledger, known):
+    data = make_data()
+    if known:
+        enter_in_ledger(data, ledger)
+
+    def enter_and_then(follow):
+        with entered_in_ledger(data, ledger) as digest:
+            assert digest == set_digest(data, ledger.digest_key)
+            assert ledger.names() == [data.name]
+            follow()
+
+    def refuse():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        enter_and_then(refuse)
+    assert ledger.names() == ([data.name] if known else [])
+    enter_and_then(lambda: None)
+    assert ledger.names() == [data.name]

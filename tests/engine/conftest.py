@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from privet.data.dataset import Bounds, Split
+from privet.data.dataset import Bounds, Dataset, Split
 from privet.engine.account import RunAccount
 from privet.engine.averaging import WeightAverage
 from privet.engine.examples import Examples
+from privet.engine.origin import Origin
 from privet.engine.plan import Plan
 from privet.engine.trainer import PrivateTrainer
 from privet.ledger import Ledger
@@ -54,6 +55,22 @@ class Maker:
             x, y = np.tile(x, (10, 1)), np.tile(y, 10)
         return Split(x=x[:records], y=y[:records])
 
+    def data(self, records=None, order=None):
+        split = self.split(records or self.records)
+        if order is not None:
+            split = Split(x=split.x[order], y=split.y[order])
+        return Dataset(
+            name="toy",
+            train=split,
+            test=self.split(10),
+            bounds=Bounds(low=(0.0,), high=(1.0,)),
+            classes=("a", "b", "c"),
+            nominal_size=30,
+            licence="none",
+            source="made up",
+            test_is_public=True,
+        )
+
     def model(self, dropout=False):
         torch.manual_seed(11)
         middle = [nn.Dropout(0.5)] if dropout else []
@@ -63,6 +80,7 @@ class Maker:
         self,
         *,
         records=None,
+        order=None,
         seed=7,
         model=None,
         loss=cross_entropy,
@@ -76,7 +94,7 @@ class Maker:
         augmentation=None,
         **plan_changes,
     ):
-        plan = Plan(**(PLAN | plan_changes))
+        plan, data = Plan(**(PLAN | plan_changes)), self.data(records, order)
         model = self.model() if model is None else model
         account = account or RunAccount.open(
             self.ledger, "toy", plan, label="test", private=False, journal=journal
@@ -84,15 +102,12 @@ class Maker:
         return kind(
             model=model,
             optimizer=optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
-            examples=Examples.of(
-                self.split(records or self.records),
-                Bounds(low=(0.0,), high=(1.0,)),
-                torch.device("cpu"),
-            ),
+            examples=Examples.of(data.train, data.bounds, torch.device("cpu")),
             plan=plan,
             clipper=clipper or FastClipper(model, loss, plan.clip_norm),
             randomness=randomness or Randomness.seeded(seed),
             account=account,
+            origin=Origin.of(data),
             average=average and WeightAverage(model, average),
             augmentation=augmentation,
         )

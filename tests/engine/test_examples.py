@@ -12,6 +12,7 @@ from scipy.stats import chisquare
 from torch import nn
 
 from privet.data.dataset import Bounds, Split
+from privet.engine import examples as examples_module
 from privet.engine.examples import Examples, Grouping, Rows, made_up_batch
 from privet.errors import InputError
 from privet.privacy.clipping import FastClipper, ReferenceClipper, cross_entropy
@@ -240,6 +241,32 @@ class Tagged:
     def __call__(self, x, generator):
         tags = 10.0 * (1 + torch.arange(self.views, dtype=x.dtype))
         return (x[:, None] + tags[:, None]).flatten(0, 1)
+
+
+class Jittered:
+    """Every view of every row is moved by a draw of its own."""
+
+    def __init__(self, views):
+        self.views = views
+
+    def __call__(self, x, generator):
+        views = x.repeat_interleave(self.views, dim=0)
+        return views + torch.rand(views.shape, generator=generator)
+
+
+def test_views_that_are_kept_are_drawn_anew_for_every_record(monkeypatch):
+    """Also across the blocks in which a front sees the records; all records are alike here."""
+    monkeypatch.setattr(examples_module, "_BLOCK", 4)
+    kept = examples(np.full((10, 2), 0.5), Bounds(low=(0.0,), high=(1.0,)))
+    rows = kept.seen_by(nn.Identity(), Jittered(3), seeded(4)).rows(torch.arange(10), seeded())
+    assert (rows.views, rows.x.shape) == (3, (30, 2))
+    assert len(set(rows.x.flatten().tolist())) == 60
+    again, other = (
+        kept.seen_by(nn.Identity(), Jittered(3), seeded(s)).rows(torch.arange(10), seeded()).x
+        for s in (4, 5)
+    )
+    assert torch.equal(again, rows.x)
+    assert not torch.isin(other, rows.x).any()
 
 
 def test_views_of_a_units_rows_stay_with_it_in_order():

@@ -9,13 +9,23 @@ import torch
 from scipy.stats import beta
 from torch import nn
 
-from privet.data.dataset import LearnedFact
+from privet.data.dataset import LearnedFact, Split
+from privet.engine import handover
 from privet.engine.account import RunAccount
+from privet.engine.assumptions import PUBLIC_START
 from privet.engine.examples import Examples
-from privet.engine.handover import PUBLIC_START, accuracy_figures, hand_over, private_figures
+from privet.engine.generators import TORCH_DRAWS
+from privet.engine.handover import (
+    accuracy_figures,
+    hand_over,
+    private_figures,
+    state,
+)
+from privet.engine.origin import Origin
 from privet.engine.plan import Plan
 from privet.engine.trainer import PrivateTrainer
-from privet.errors import CheckFailed
+from privet.engine.tuned import DECLARED, Tuning
+from privet.errors import CheckFailed, InputError
 from privet.guarantee import Adjacency, Basis
 from privet.privacy.accounting import epsilon_of, sampled_gaussian
 from privet.privacy.clipping import FastClipper, cross_entropy
@@ -32,18 +42,20 @@ FACTS = (LearnedFact(name="bounds", epsilon=0.5), LearnedFact(name="size", epsil
 def finished(ledger, make_data):
     """A trainer after `steps` steps, with its data."""
 
-    def make(*, secret=True, steps=5, **changes):
+    def make(*, secret=True, steps=5, contribution=1, draws_by_torch=False, **changes):
         data = make_data(name="toy", **changes)
         torch.manual_seed(0)
         model = nn.Linear(4, 2)
         trainer = PrivateTrainer(
             model=model,
             optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
-            examples=Examples.of(data.train, data.bounds, CPU),
+            examples=Examples.of(data.train, data.bounds, CPU, contribution=contribution),
             plan=PLAN,
             clipper=FastClipper(model, cross_entropy, 1.0),
             randomness=Randomness.fresh(4) if secret else Randomness.seeded(1),
             account=RunAccount.open(ledger, "toy", PLAN, label="t", private=secret, journal=None),
+            origin=Origin.of(data),
+            draws_by_torch=draws_by_torch,
         )
         for batch in trainer.batches():
             trainer.step(batch)
@@ -66,6 +78,7 @@ def test_the_card_has_every_field_and_is_json(finished):
         "sampler": "poisson", "sampling_rate": 0.25, "steps": 5, "steps_run": 5, "redone_steps": 0,
         "clip_norm": 1.0, "noise_multiplier": 1.2, "normaliser": 20.0, "cycle": 1, "bands": [],
         "noise": "independent", "contribution": 1, "clipping": {"name": "flat", "numbers": {}},
+        "torch_draws": False,
     }  # fmt: skip
     assert trust["data"]["nominal_size"] == 80
     assert trust["provenance"]["init_seed"] == 4
@@ -171,10 +184,13 @@ def test_the_digest_of_the_data_is_keyed(finished, tmp_path):
     from privet.data.identity import set_digest
 
     trainer, data = finished()
-    digest = hand_over(trainer, data).trust["provenance"]["data_digest"]
+    trust = hand_over(trainer, data).trust
+    digest = trust["provenance"]["data_digest"]
     ledger, run = trainer.account.ledger, trainer.account.run_id
-    assert digest == ledger.commitment(set_digest(data, ledger.digest_key), run)
-    assert digest != set_digest(data, ledger.digest_key)
+    snapshot = set_digest(data, ledger.digest_key)
+    assert digest == ledger.commitment(snapshot, run, facts=trust["data"])
+    restated = trust["data"] | {"unit": "hospital"}
+    assert digest not in (snapshot, ledger.commitment(snapshot, run, facts=restated))
 
 
 def test_two_releases_on_the_same_records_carry_different_digests(finished):
@@ -191,13 +207,106 @@ def test_a_model_of_the_users_own_carries_the_assumption_about_its_first_weights
     assert PUBLIC_START in hand_over(trainer, data).guarantees[0].assumptions
 
 
+UNCHARGED = Tuning(kind="uncharged", detail="of a search")
+
+
+@pytest.mark.parametrize("tuning", [DECLARED, UNCHARGED], ids=lambda tuning: tuning.kind)
+def test_every_guarantee_rests_on_how_the_settings_were_chosen(finished, monkeypatch, tuning):
+    trainer, data = finished(steps=1)
+    monkeypatch.setattr(handover, "total_epsilon", lambda *_: 1.0)  # not asked about here
+    release = state(trainer, data, method="m", model_name="custom", config=None, tuning=tuning)
+    assert len(release.guarantees) == 2
+    for guarantee in release.guarantees:
+        said = [a for a in guarantee.assumptions if "settings" in a or "search" in a]
+        assert said == [tuning.assumption]
+    assert release.trust["tuning"]["kind"] == tuning.kind
+
+
+def test_what_is_handed_over_by_hand_was_declared(finished, monkeypatch):
+    monkeypatch.setattr(handover, "total_epsilon", lambda *_: 1.0)
+    release = hand_over(*finished(steps=1))
+    assert release.trust["tuning"]["kind"] == "declared"
+    assert DECLARED.assumption in release.privacy.assumptions
+
+
+@pytest.mark.parametrize("contribution", [1, 3])
+def test_the_card_says_how_many_records_of_a_unit_a_step_used(finished, make_data, contribution):
+    records = make_data().train
+    users = Split(x=records.x, y=records.y, units=np.arange(80) // 4)
+    trainer, data = finished(
+        contribution=contribution, train=users, unit="user", nominal_size=20, secret=False
+    )
+    mechanism = hand_over(trainer, data).trust["mechanism"]
+    assert mechanism["contribution"] == contribution
+
+
+def test_data_that_the_run_was_not_reserved_for_are_refused(finished, make_data, ledger):
+    trainer, data = finished(steps=1, secret=False)
+    with pytest.raises(InputError, match=r"given other data.*'elsewhere'.*'toy'"):
+        hand_over(trainer, make_data(name="elsewhere"))
+    assert ledger.run(trainer.account.run_id).committed == 5  # nothing was closed
+    assert hand_over(trainer, data).trust["data"]["name"] == "toy"
+
+
+HOSPITALS = {"unit": "hospital", "train": lambda split: replace(split, units=np.arange(80) // 20)}
+RESTATED = {
+    "the unit": {"unit": "hospital"},
+    "the unit and whose each record is": HOSPITALS,
+    "no learned facts": {"learned": ()},
+    "a cheaper fact": {"learned": (LearnedFact(name="bounds", epsilon=0.1),)},
+    "a public test set": {"test_is_public": True},
+    "fewer records": {"train": lambda split: split.part(np.arange(80) < 60)},
+    "another order": {"train": lambda split: replace(split, x=split.x[::-1], y=split.y[::-1])},
+    "the size": {"nominal_size": 100},
+}
+
+
+@pytest.mark.parametrize("name", RESTATED)
+def test_data_that_are_restated_at_the_end_are_refused(finished, ledger, name):
+    """The statement is about the data that trained: their unit, the cost of their facts."""
+    trainer, data = finished(secret=False, steps=1, learned=FACTS, test_is_public=False)
+    changes = {
+        field: value(getattr(data, field)) if callable(value) else value
+        for field, value in RESTATED[name].items()
+    }
+    with pytest.raises(InputError, match="the trainer was given other data"):
+        hand_over(trainer, replace(data, **changes))
+    with pytest.raises(InputError, match="the trainer was given other data"):
+        state(trainer, replace(data, **changes), method="m", model_name="custom", config=None)
+    assert ledger.run(trainer.account.run_id).status == "open"
+    hand_over(trainer, data)
+
+
+def test_draws_of_torch_are_an_assumption_where_there_are_any(finished):
+    for draws in (True, False):
+        stated = hand_over(*finished(draws_by_torch=draws)).guarantees
+        assert all((TORCH_DRAWS in g.assumptions) is draws for g in stated)
+
+
 def test_a_unit_that_is_only_a_name_is_an_assumption(finished):
-    trainer, data = finished()
-    named = replace(data, unit="patient")
-    found = hand_over(trainer, named).guarantees[0]
+    found = hand_over(*finished(unit="patient")).guarantees[0]
     assert found.unit == "patient"
     assert any("no patient has more than one record" in a for a in found.assumptions)
     trainer, data = finished()
     assert not any(
         "more than one record" in a for a in hand_over(trainer, data).guarantees[0].assumptions
     )
+
+
+def test_a_run_is_handed_over_once(finished, ledger):
+    """Else weights that were trained on without noise could be stated as proved."""
+    trainer, data = finished(secret=False)
+    first = hand_over(trainer, data)
+    with pytest.raises(InputError, match=r"handed over already.*settled.*keep the release"):
+        hand_over(trainer, data)
+    assert ledger.run(trainer.account.run_id).committed == 5
+    assert first.trust["mechanism"]["steps_run"] == 5
+
+
+def test_what_is_no_trainer_or_no_data_is_refused_and_nothing_is_closed(finished, ledger):
+    trainer, data = finished(secret=False)
+    with pytest.raises(InputError, match=r"what privet\.make_private returned"):
+        hand_over(trainer.model, data)
+    with pytest.raises(InputError, match="no Dataset"):
+        hand_over(trainer, "toy")
+    assert ledger.run(trainer.account.run_id).status == "open"

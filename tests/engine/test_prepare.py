@@ -2,17 +2,26 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from privet.data.dataset import LearnedFact
-from privet.engine.prepare import left_for_training, make_private
+from privet.data.dataset import LearnedFact, Split
+from privet.engine.account import KeptByLead, RunAccount
+from privet.engine.origin import Origin
+from privet.engine.plan import Plan
+from privet.engine.prepare import Extras, assemble, left_for_training, make_private
+from privet.engine.ranks import Ranks
 from privet.errors import BudgetExceeded, InputError
 from privet.ledger import Ledger
 from privet.models import without_batchnorm
+from privet.models.fronted import Fronted
 from privet.privacy.accounting import epsilon_of
-from privet.privacy.clipping import FastClipper, ReferenceClipper
+from privet.privacy.clipping import FastClipper, ReferenceClipper, cross_entropy
+from privet.privacy.factorisation import Workload, optimal_coefficients
+from privet.privacy.geometry import Geometry
+from privet.privacy.randomness import Randomness
 
 # Every record in every step: calibration is then exact and instant.
 TARGET = {"epsilon": 8.0, "delta": 1e-3, "batch": 80, "epochs": 4}
@@ -107,6 +116,41 @@ def test_a_refused_model_leaves_nothing_reserved(fresh, make_data):
         private(plain(), data, fresh)
 
 
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+class Passed(nn.Module):
+    def forward(self, x):
+        return x + x.roll(1, 0)
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        self.seen += x.sum(0)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [(Centred, "mixes the examples"), (Passed, "mixes the examples"), (Counting, "remembers")],
+)
+def test_a_model_that_no_list_of_layers_names_is_probed_before_a_reservation(
+    fresh, make_data, layer, said
+):
+    """One example at a time these pass for sound; in a batch a record moves others' gradients."""
+    data = make_data()
+    private(plain(), data, fresh).account.settle()
+    with pytest.raises(InputError, match=said):
+        private(nn.Sequential(layer(), nn.Linear(4, 2)), data, fresh)
+    assert len(fresh.account(data.name).runs) == 1
+
+
 def mean_loss(outputs, y):
     return nn.functional.cross_entropy(outputs, y)
 
@@ -115,7 +159,7 @@ def test_a_refused_loss_leaves_nothing_reserved(fresh, make_data):
     data = make_data()
     with pytest.raises(InputError, match='reduction="none"'):
         private(plain(), data, fresh, loss=mean_loss)
-    assert fresh.account(data.name).runs == ()
+    assert not fresh.names()  # nor entered
 
 
 def test_a_refused_optimiser_leaves_nothing_reserved(fresh, make_data):
@@ -123,8 +167,7 @@ def test_a_refused_optimiser_leaves_nothing_reserved(fresh, make_data):
     foreign = torch.optim.SGD([*model.parameters(), nn.Parameter(torch.ones(1))], lr=0.1)
     with pytest.raises(InputError, match="not in the model"):
         make_private(model, foreign, data, ledger=fresh, **TARGET)
-    committed = [r.committed for r in fresh.account(data.name).runs]
-    assert sum(committed) == 0
+    assert not fresh.names()
 
 
 def test_the_check_uses_no_record(fresh, make_data):
@@ -146,6 +189,104 @@ def test_the_check_uses_no_record(fresh, make_data):
     assert all(row.numpy().tobytes() not in records for x in plain_inputs for row in x)
 
 
+class Jittered:
+    views = 2
+
+    def __call__(self, x, generator):
+        views = x.repeat_interleave(2, dim=0)
+        return views + torch.rand(views.shape, generator=generator)
+
+
+def kept_views(data, ledger, seed):
+    """What a trainer on a frozen front keeps of the records."""
+    model = Fronted(nn.Identity(), nn.Linear(4, 2))
+    plan = Plan(
+        steps=2, sampling_rate=1.0, clip_norm=1.0, noise_multiplier=1.0, normaliser=80, delta=1e-5
+    )
+    ledger.register(data.name, unit="example", snapshot="s", rows=[b"0" * 16])
+    trainer = assemble(
+        model,
+        torch.optim.SGD(model.head.parameters(), lr=0.1),
+        data,
+        plan,
+        loss=cross_entropy,
+        randomness=Randomness.seeded(seed),
+        open_account=lambda: RunAccount.open(ledger, data.name, plan, label="t", private=False),
+        extras=Extras(augmentation=Jittered()),
+    )
+    return trainer._examples.rows(torch.arange(len(data.train)), torch.Generator()).x
+
+
+def test_views_that_are_kept_follow_the_secret_key(fresh, make_data):
+    """The same key repeats them, for resuming; whoever lacks it cannot."""
+    data = make_data()
+    one, same, other = (kept_views(data, fresh, seed) for seed in (1, 1, 2))
+    assert one.shape == (160, 4)
+    assert torch.equal(one, same)
+    assert not torch.isclose(one, other, atol=1e-5).all(dim=1).any()
+
+
+def share_of_views(data, rank, size):
+    model = Fronted(nn.Identity(), nn.Linear(4, 2))
+    plan = Plan(
+        steps=2, sampling_rate=1.0, clip_norm=1.0, noise_multiplier=1.0, normaliser=80, delta=1e-5
+    )
+    trainer = assemble(
+        model,
+        torch.optim.SGD(model.head.parameters(), lr=0.1),
+        data,
+        plan,
+        loss=cross_entropy,
+        randomness=Randomness.seeded(1),
+        open_account=KeptByLead,
+        extras=Extras(augmentation=Jittered()),
+        ranks=Ranks(rank=rank, size=size),
+    )
+    units = len(trainer._examples)
+    return trainer._examples.rows(torch.arange(units), torch.Generator()).x
+
+
+def test_the_kept_views_of_two_ranks_are_unrelated(make_data):
+    """All records are alike, so a view shows its draw; one more unit would shift them otherwise."""
+    alike = Split(x=np.zeros((80, 4), dtype=np.float32), y=np.arange(80) % 2)
+    one, other = (share_of_views(make_data(train=alike), rank, 2) for rank in (0, 1))
+    assert one.shape == other.shape == (80, 4)
+    assert not torch.isclose(one, other, atol=1e-6).any()
+
+
+DRAWING = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+
+
+@pytest.mark.parametrize(
+    ("model", "extras", "users", "draws"),
+    [
+        (None, Extras(), False, False),
+        (DRAWING, Extras(), False, True),
+        (None, Extras(augmentation=Jittered()), False, True),
+        (Fronted(nn.Identity(), nn.Linear(4, 2)), Extras(augmentation=Jittered()), False, True),
+        (None, Extras(contribution=3), True, True),
+    ],
+    ids=["nothing", "dropout", "views", "kept views", "users"],
+)
+def test_a_trainer_knows_whether_torch_draws_for_it(fresh, make_data, model, extras, users, draws):
+    records = make_data().train
+    grouped = Split(x=records.x, y=records.y, units=np.arange(80) // 10)
+    facts = {"train": grouped, "unit": "user", "nominal_size": 8} if users else {}
+    model = plain() if model is None else model
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    trainer = make_private(
+        model, optimizer, make_data(**facts), ledger=fresh, extras=extras,
+        **(TARGET | ({"batch": 8} if users else {})),
+    )  # fmt: skip
+    assert trainer.draws_by_torch is draws
+
+
+def test_a_trainer_knows_what_it_was_made_for(fresh, make_data):
+    data = make_data(learned=(LearnedFact(name="bounds", epsilon=2.0),))
+    trainer = private(plain(), data, fresh)
+    assert trainer.origin == Origin.of(data)
+
+
 def test_what_learning_facts_cost_is_taken_off_the_target(make_data):
     learned = (LearnedFact(name="bounds", epsilon=0.5), LearnedFact(name="size", epsilon=0.25))
     assert left_for_training(3.0, make_data(learned=learned)) == 2.25
@@ -162,3 +303,80 @@ def test_training_and_learned_facts_together_keep_the_target(fresh, make_data):
     data = make_data(learned=(LearnedFact(name="bounds", epsilon=2.0),))
     trainer = private(plain(), data, fresh)
     assert epsilon_of(trainer.plan.event(), 1e-3) + 2.0 <= 8.0
+
+
+CYCLIC = {"sampler": "cyclic-poisson", "batch": 20}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "momentum"),
+    [
+        (torch.optim.SGD, {"momentum": 0.9}, 0.9),
+        (torch.optim.SGD, {}, 0.0),
+        (torch.optim.Adam, {}, 0),
+    ],
+)
+def test_a_number_of_bands_gives_the_noise_that_suits_the_optimiser(
+    fresh, make_data, monkeypatch, kind, options, momentum
+):
+    monkeypatch.setattr("privet.engine.plan.calibrate", lambda *_, **__: 2.0)
+    model = plain()
+    optimizer = kind(model.parameters(), lr=0.1, **options)
+    trainer = make_private(
+        model, optimizer, make_data(), ledger=fresh, bands=4, **(TARGET | CYCLIC)
+    )
+    assert (trainer.plan.steps, trainer.plan.cycle) == (16, 4)
+    assert trainer.plan.bands == optimal_coefficients(Workload(steps=16, momentum=momentum), 4)
+
+
+def test_coefficients_are_taken_as_they_are_and_one_band_is_independent_noise(
+    fresh, make_data, monkeypatch
+):
+    monkeypatch.setattr("privet.engine.plan.calibrate", lambda *_, **__: 2.0)
+    assert private(plain(), make_data(), fresh, bands=(0.8, 0.5), **CYCLIC).plan.bands == (0.8, 0.5)
+    assert private(plain(), make_data(), fresh, bands=1, **CYCLIC).plan.bands == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"bands": 0}, "bad bands: got 0"),
+        ({"bands": 2.0}, "bad bands: got 2.0"),
+        ({"bands": 8}, "--sampler cyclic-poisson, or --bands 1"),
+        ({"bands": 8, **CYCLIC}, "--batch at most 10"),
+        ({"extras": {"ema": 0.9}}, "write privet.Extras"),
+        ({"epsilon": "3"}, "bad epsilon: got '3'"),
+        ({"clip_norm": "1"}, "bad clip_norm: got '1'"),
+        ({"ledger": "ledger.db"}, "privet.Ledger"),
+    ],
+)
+def test_a_bad_argument_is_refused_before_the_data_are_entered(fresh, make_data, changes, said):
+    with pytest.raises(InputError) as caught:
+        private(plain(), make_data(), **({"ledger": fresh} | changes))
+    assert said in str(caught.value)
+    assert not fresh.names()
+
+
+def test_a_user_brings_as_many_records_as_with_train(fresh, make_data):
+    """At most 8 unless another number is asked for; each step clips their mean."""
+    records = make_data().train
+    users = Split(x=records.x, y=records.y, units=np.arange(80) // 10)
+    data = make_data(train=users, unit="user", nominal_size=8)
+    assert private(plain(), data, fresh, batch=8).contribution == 8
+    assert private(plain(), data, fresh, batch=8, extras=Extras(contribution=3)).contribution == 3
+
+
+def test_extras_that_mean_nothing_are_refused():
+    with pytest.raises(InputError, match="bad contribution"):
+        Extras(contribution=0)
+    with pytest.raises(InputError, match=r"Geometry\(name\)"):
+        Extras(geometry="per-layer")
+    assert Extras(geometry=Geometry("per-layer")).geometry.name == "per-layer"
+
+
+def test_a_model_with_too_few_outputs_leaves_nothing_reserved(fresh, make_data):
+    data = make_data(classes=("a", "b", "c"))
+    private(nn.Linear(4, 3), data, fresh)
+    with pytest.raises(InputError, match="end the model with 3 outputs"):
+        private(plain(), data, fresh)
+    assert len(fresh.account(data.name).runs) == 1

@@ -11,9 +11,11 @@ from scipy.stats import chi2
 from torch import nn
 
 from privet.engine import trainer as trainer_module
+from privet.engine.averaging import WeightAverage
 from privet.engine.trainer import Batch, PrivateTrainer
 from privet.errors import CheckFailed, InputError
 from privet.privacy.clipping import ROUNDING_MARGIN, FastClipper, cross_entropy
+from privet.privacy.geometry import Geometry
 from privet.privacy.randomness import Randomness
 
 
@@ -35,7 +37,7 @@ def expected_noise(trainer, total, step):
     n = total.numel()
     scale = trainer.plan.noise_multiplier * trainer.plan.clip_norm
     half = (n + 1) // 2
-    name = hashlib.blake2b(total.numpy().tobytes(), digest_size=32).digest()
+    name = hashlib.sha256(total.numpy().tobytes()).digest()
     address = name + struct.pack("<d", scale)
     u = words(trainer.randomness.noise.key, 2 * half, "gaussian", step, address) / 2.0**53
     radius, angle = np.sqrt(-2 * np.log(1 - u[:half])), 2 * np.pi * u[half:]
@@ -95,6 +97,59 @@ def test_a_batch_larger_than_the_physical_one_is_summed_whole(make_trainer):
     assert len(batch.indices) == 1200 > trainer_module.MOST_ROWS["cpu"]
     expected = clipped_sum_by_loop(trainer, make_trainer.split(1200), range(1200))
     assert (trainer._clipped_sum(batch) - expected).norm() <= 1e-5 * 1200 * 0.5
+
+
+class Nudged:
+    """View k of an example is the example moved by k tenths; no draw, so that a loop can follow."""
+
+    def __init__(self, views):
+        self.views = views
+
+    def __call__(self, x, generator):
+        moves = 0.1 * torch.arange(self.views, dtype=x.dtype)
+        return (x[:, None] + moves[:, None]).flatten(0, 1)
+
+
+def test_views_of_an_example_are_averaged_and_clipped_as_one(make_trainer):
+    """One example at a time, plain autograd on the mean loss of its views."""
+    trainer = make_trainer(augmentation=Nudged(3), clip_norm=0.2, sampling_rate=1.0)
+    split, parameters = make_trainer.split(30), list(trainer.model.parameters())
+    expected, bound = 0.0, 0.2 * (1 - ROUNDING_MARGIN)
+    for i in range(30):
+        views = torch.from_numpy(split.x[i]) + 0.1 * torch.arange(3)[:, None]
+        losses = cross_entropy(trainer.model(views), torch.full((3,), int(split.y[i])))
+        grads = torch.autograd.grad(losses.mean(), parameters)
+        row = torch.cat([g.flatten() for g in grads]).double()
+        assert row.norm() > bound  # else clipping each view by itself would be the same
+        expected = expected + row * (bound / float(row.norm()))
+    total = trainer._clipped_sum(next(trainer.batches()))
+    assert (total - expected).norm() <= 1e-5 * 30 * 0.2
+
+
+WEIGHTS = {"0": 3.0, "2": 0.5}
+
+
+def test_weighted_clipping_and_its_noise_are_mapped_back_to_the_parameters(make_trainer, tools):
+    """u = W g is clipped and gets the noise; the optimiser is given W^-1 of that."""
+    model = make_trainer.model()
+    clipper = FastClipper(model, cross_entropy, 0.5, geometry=Geometry.weighted(WEIGHTS))
+    trainer = make_trainer(model=model, clipper=clipper)
+    split, parameters = make_trainer.split(30), list(model.parameters())
+    scales = torch.cat(
+        [torch.full((p.numel(),), WEIGHTS[n[0]]) for n, p in model.named_parameters()]
+    ).double()
+    for batch in trainer.batches():
+        expected = 0.0
+        for i in batch.indices.tolist():
+            x, y = torch.from_numpy(split.x[i : i + 1]), torch.from_numpy(split.y[i : i + 1])
+            grads = torch.autograd.grad(cross_entropy(model(x), y).sum(), parameters)
+            u = scales * torch.cat([g.flatten() for g in grads]).double()
+            expected = expected + u * min(1.0, 0.5 * (1 - ROUNDING_MARGIN) / float(u.norm()))
+        total = trainer._clipped_sum(batch)
+        assert (total - expected).norm() <= 1e-5 * len(batch.indices) * 0.5
+        noisy = total.double() + expected_noise(trainer, total, batch.step)
+        trainer.step(batch)
+        assert torch.allclose(tools.update(model).double() * scales * 9.0, noisy, rtol=1e-5)
 
 
 def test_one_record_more_changes_nothing_but_its_own_contribution(make_trainer, tools):
@@ -318,6 +373,189 @@ def test_dropout_is_drawn_anew_at_every_step_and_under_every_key(make_trainer):
     assert not torch.equal(sums[0], sums[2])
 
 
+def test_a_repeated_step_that_differs_is_drawn_anew_sample_and_noise(make_trainer, tools, tmp_path):
+    """Charged as a step of its own, so nothing of it may be shared with the first attempt.
+
+    Fresh keys draw the old sample again with probability 0.58^30 < 1e-7.
+    """
+    journal = tmp_path / "steps.log"
+    journal.write_text("0 " + "0" * 32 + "\n")  # a first attempt, of which nothing else is left
+    trainer = make_trainer(journal=journal, model=make_trainer.model(dropout=True))
+    trainer.repeating, old = True, trainer.randomness
+    batch = next(trainer.batches())
+    trainer.step(batch)
+    new = trainer.randomness
+    assert new.sampling.key != old.sampling.key
+    assert new.noise.key != old.noise.key
+    assert (new.secret, trainer.repeating, trainer.account.redone_steps) == (False, False, 1)
+    indices = expected_indices(trainer, 30, 0)
+    assert indices != batch.indices.tolist()
+    twin = make_trainer(randomness=new, model=make_trainer.model(dropout=True))
+    total = twin._clipped_sum(Batch(step=0, indices=torch.tensor(indices)))
+    expected = ((total.double() + expected_noise(trainer, total, 0)) / 9.0).float()
+    assert torch.allclose(tools.update(trainer.model), expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("repeating", "first"), [(True, ""), (False, "0 " + "0" * 32 + "\n")])
+def test_keys_are_renewed_for_no_other_reason(make_trainer, tools, tmp_path, repeating, first):
+    """Not while repeating steps that were never done, nor where the keys were fresh already."""
+    journal = tmp_path / "steps.log"
+    journal.write_text(first)
+    trainer = make_trainer(journal=journal)
+    trainer.repeating, old = repeating, trainer.randomness
+    tools.run(trainer, until=1)
+    assert trainer.randomness is old
+
+
+class Broken(torch.optim.SGD):
+    """Stops half way through the parameters of one step, once."""
+
+    breaks_at = 2
+
+    def step(self, closure=None):
+        self.taken = getattr(self, "taken", -1) + 1
+        if self.taken == self.breaks_at:
+            parameter = self.param_groups[0]["params"][0]
+            with torch.no_grad():
+                parameter.add_(parameter.grad, alpha=-0.1)
+            raise KeyboardInterrupt
+        return super().step(closure)
+
+
+class BrokenAverage(WeightAverage):
+    """Stops before it takes in the weights of step 2, once."""
+
+    broke = False
+
+    def update(self, model, step):
+        if step == 2 and not self.broke:
+            self.broke = True
+            raise KeyboardInterrupt
+        super().update(model, step)
+
+
+def broken_off(make_trainer, tools, where, **changes):
+    """A trainer whose step 2 broke off after its update had reached the weights."""
+    model = make_trainer.model()
+    if where == "optimiser":
+        changes["optimizer"] = Broken(model.parameters(), lr=0.1)
+    trainer = make_trainer(model=model, randomness=Randomness.fresh(), **changes)
+    if where == "average":
+        trainer.average = BrokenAverage(model, 0.9)
+    before, drawn = trainer.randomness, []
+    draw = trainer._draw
+    trainer._draw = lambda step: drawn.append(draw(step)) or drawn[-1]
+    with pytest.raises(KeyboardInterrupt):
+        tools.run(trainer)
+    assert trainer.next_step == 2
+    return trainer, before, drawn
+
+
+@pytest.mark.parametrize("again", ["the loop", "the step"])
+@pytest.mark.parametrize("where", ["optimiser", "average"])
+def test_a_step_that_broke_off_is_drawn_anew_and_charged_again(make_trainer, tools, where, again):
+    """Else one sample would meet two draws of noise, which is more than two steps reveal.
+
+    Fresh keys draw the old sample again with probability 0.58^30 < 1e-7.
+    """
+    trainer, before, drawn = broken_off(make_trainer, tools, where)
+    if again == "the step":
+        trainer.step(drawn[-1])
+        assert trainer.next_step == 3
+    tools.run(trainer)
+    assert trainer.next_step == 6
+    assert trainer.account.redone_steps == 1
+    assert trainer.randomness.sampling.key != before.sampling.key
+    assert trainer.randomness.noise.key != before.noise.key
+    *_, first, last = [batch.indices.tolist() for batch in drawn if batch.step == 2]
+    assert first != last
+
+
+TURNS = {
+    "fixed": {"sampler_name": "fixed-batches", "cycle": 3, "sampling_rate": 1 / 3},
+    "shuffled": {"sampler_name": "shuffled", "cycle": 3, "sampling_rate": 1 / 3},
+    "cyclic": {"sampler_name": "cyclic-poisson", "cycle": 3},
+    "banded": {"sampler_name": "cyclic-poisson", "cycle": 3, "bands": (0.9, 0.4)},
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+@pytest.mark.parametrize("where", ["optimiser", "average"])
+def test_where_units_have_turns_a_step_that_broke_off_ends_the_run(
+    make_trainer, tools, where, name
+):
+    trainer, _, _ = broken_off(make_trainer, tools, where, **TURNS[name])
+    before = tools.weights(trainer.model)
+    for _ in range(2):
+        with pytest.raises(CheckFailed, match="comes out different"):
+            tools.run(trainer)
+    assert torch.equal(tools.weights(trainer.model), before)
+
+
+@pytest.mark.parametrize("changes", [{}, TURNS["banded"]], ids=["plain", "banded"])
+@pytest.mark.parametrize("part", ["_clipped_sum", "_confirmed", "_set_gradients"])
+def test_a_step_that_broke_off_before_the_weights_moved_is_repeated_free(
+    make_trainer, tools, changes, part
+):
+    """An undisturbed run with the same keys is the oracle, bit for bit."""
+    whole = make_trainer(**changes)
+    tools.run(whole)
+    trainer = make_trainer(**changes)
+    tools.run(trainer, until=2)
+    done = getattr(trainer, part)
+
+    def after_it(*args):
+        done(*args)
+        raise MemoryError
+
+    setattr(trainer, part, after_it)
+    with pytest.raises(MemoryError):
+        tools.run(trainer)
+    setattr(trainer, part, done)
+    tools.run(trainer)
+    assert torch.equal(tools.weights(trainer.model), tools.weights(whole.model))
+    assert trainer.account.redone_steps == 0
+
+
+def test_a_batch_that_is_drawn_twice_is_one_sample_and_taken_once(make_trainer, tools):
+    trainer = make_trainer()
+    first, second = next(trainer.batches()), next(trainer.batches())
+    assert torch.equal(first.indices, second.indices)
+    with pytest.raises(InputError, match="out of turn"):
+        trainer.step(first)
+    trainer.step(second)
+    with pytest.raises(InputError, match="out of turn"):
+        trainer.step(second)
+    tools.run(trainer)
+    whole = make_trainer()
+    tools.run(whole)
+    assert torch.equal(tools.weights(trainer.model), tools.weights(whole.model))
+
+
+def test_views_and_dropout_are_drawn_apart(make_trainer):
+    """From one seed they would be the same numbers: a unit's views would follow others' dropout."""
+    drawn = []
+
+    class Drawing:
+        views = 1
+
+        def __call__(self, x, generator):
+            drawn.append(torch.rand(64, generator=generator))
+            return x
+
+    class Noting(nn.Module):
+        def forward(self, x):
+            drawn.append(torch.rand(64))
+            return x
+
+    model = nn.Sequential(Noting(), nn.Linear(5, 3))
+    clipper = FastClipper(model, cross_entropy, 0.5)
+    trainer = make_trainer(model=model, augmentation=Drawing(), clipper=clipper)
+    trainer._clipped_sum(Batch(step=0, indices=torch.arange(30)))
+    views, forward = drawn[:2]
+    assert not torch.isclose(views, forward).any()
+
+
 def test_other_keys_give_other_batches_and_noise(make_trainer, tools):
     one, other = make_trainer(seed=1), make_trainer(seed=2)
     first, second = next(one.batches()), next(other.batches())
@@ -348,6 +586,37 @@ def test_a_buffer_that_changed_in_training_is_not_released(make_trainer):
         trainer.require_unchanged_buffers()
 
 
+@pytest.mark.parametrize("before", [0.0, 5.0])
+def test_a_buffer_whose_value_moved_is_not_released(make_trainer, tools, before):
+    model = make_trainer.model()
+    model.register_buffer("memory", torch.full((3,), before))
+    trainer = make_trainer(model=model)
+    tools.run(trainer, until=1)
+    trainer.require_unchanged_buffers()
+    model.memory[1] += 1e-6  # in place: the same tensor under the same name
+    with pytest.raises(InputError, match="buffer 'memory' changed"):
+        trainer.require_unchanged_buffers()
+
+
+def test_the_average_of_the_weights_is_released_and_the_weights_stay(make_trainer, tools):
+    """Against the recurrence by hand: decay (1 + t) / (10 + t), at most 0.9."""
+    trainer = make_trainer(average=0.9)
+    expected = tools.weights(trainer.model)
+    for batch in trainer.batches():
+        trainer.step(batch)
+        decay = min(0.9, (1 + batch.step) / (10 + batch.step))
+        expected = decay * expected + (1 - decay) * tools.weights(trainer.model)
+    last = tools.weights(trainer.model)
+    released = trainer.released_model()
+    assert torch.allclose(tools.weights(released), expected, atol=1e-6)
+    assert (expected - last).norm() > 0.01  # or the last weights would pass for the average
+    assert torch.equal(tools.weights(trainer.model), last)
+    assert released is not trainer.model
+    plain = make_trainer()
+    tools.run(plain)
+    assert torch.equal(tools.weights(plain.released_model()), last)
+
+
 def test_a_clipper_for_another_model_is_refused(make_trainer):
     trainer = make_trainer()
     with pytest.raises(InputError, match="another model"):
@@ -359,6 +628,7 @@ def test_a_clipper_for_another_model_is_refused(make_trainer):
             clipper=trainer._clipper,
             randomness=trainer.randomness,
             account=trainer.account,
+            origin=trainer.origin,
         )
 
 

@@ -117,7 +117,7 @@ class TestNoiseOfTheScore:
 
 class TestTheEntryOfTheCard:
     def test_it_survives_json(self):
-        charged = Tuning(kind="charged", detail="d", assumption="a", selected=Selected(**CHOSEN))
+        charged = Tuning(kind="charged", detail="d", selected=Selected(**CHOSEN))
         for entry in (DECLARED, charged):
             assert Tuning.from_json(entry.to_json()) == entry
 

@@ -42,11 +42,30 @@ def test_none_repeats():
 
 
 def test_a_shifted_image_is_the_image_moved_with_black_coming_in():
-    views = Views("shift", 50)(marked(1) + 1.0, seeded())
-    _, rows, columns = offsets(views - 1.0)
-    original = torch.nn.functional.pad(marked(1) + 1.0, [2] * 4)[0, 0]
-    for view, r, c in zip(views[:, 0], rows - 8, columns - 8, strict=True):
-        assert torch.equal(view, original[2 + r : 18 + r, 2 + c : 18 + c])
+    views = Views("shift", 50)(marked(1, 28) + 1.0, seeded())
+    _, rows, columns = offsets(views - 1.0, 28)
+    original = torch.nn.functional.pad(marked(1, 28) + 1.0, [2] * 4)[0, 0]
+    for view, r, c in zip(views[:, 0], rows - 14, columns - 14, strict=True):
+        assert torch.equal(view, original[2 + r : 30 + r, 2 + c : 30 + c])
+
+
+@pytest.mark.parametrize(
+    ("size", "reach"), [(5, 1), (8, 1), (16, 1), (20, 1), (21, 2), (28, 2), (32, 2), (64, 5)]
+)
+def test_a_shift_reaches_as_far_as_the_image_allows(size, reach):
+    """300 views: one place in (2 reach + 1) is missed with probability below 11 e^(-300/11)."""
+    _, rows, columns = offsets(Views("shift", 300)(marked(1, size) + 1.0, seeded()) - 1.0, size)
+    for moved in (rows - size // 2, columns - size // 2):
+        assert sorted(set(moved.tolist())) == list(range(-reach, reach + 1))
+
+
+def test_the_shorter_side_decides_and_other_examples_do_not():
+    tall = torch.zeros(1, 1, 28, 8)
+    tall[0, 0, 14, 4] = 1.0
+    views = Views("shift", 200)(torch.cat([tall, torch.ones_like(tall)]), seeded())[:200, 0]
+    rows, columns = (views.sum(axis).argmax(1) for axis in (2, 1))
+    assert set(rows.tolist()) == {13, 14, 15}
+    assert set(columns.tolist()) == {3, 4, 5}
 
 
 def test_a_cropped_image_is_a_window_of_the_reflected_one_perhaps_flipped():
@@ -58,12 +77,13 @@ def test_a_cropped_image_is_a_window_of_the_reflected_one_perhaps_flipped():
         assert (allowed == view).all(2).all(1).any()
 
 
-def frequencies(name, n=20_000):
-    views = Views(name, n)(marked(1), seeded(3))
-    flipped = views[:, 0, 8, 8] > views[:, 0, 8, 9]
-    _, rows, columns = offsets(torch.where(flipped[:, None, None, None], views.flip(3), views))
-    # In a flipped-back view the middle column stands at 8, not at 7.
-    return flipped, rows - 8, columns - 8
+def frequencies(name, n=20_000, size=28):
+    views, middle = Views(name, n)(marked(1, size), seeded(3)), size // 2
+    flipped = views[:, 0, middle, middle] > views[:, 0, middle, middle + 1]
+    back = torch.where(flipped[:, None, None, None], views.flip(3), views)
+    # In a flipped-back view the middle column stands at size / 2, not one before.
+    _, rows, columns = offsets(back, size)
+    return flipped, rows - middle, columns - middle
 
 
 @pytest.mark.parametrize(("name", "reach"), [("shift", 2), ("flip-crop", 4)])

@@ -36,3 +36,33 @@ def test_a_search_survives_as_plain_values(account):
     record = runs["tune dpsgd two"]["step_event"]
     assert (record["type"], record["mean"], record["shape"]) == ("Selection", 10.0, 1.0)
     assert record["event"]["type"] == "SelfComposed"
+
+
+def shown(account):
+    stream = io.StringIO()
+    print_account(account, Console(file=stream, width=160))
+    return stream.getvalue()
+
+
+def test_what_was_charged_is_not_called_steps(account):
+    """With samplers in cycles it is turns of several steps; with a search, all of it."""
+    assert "steps" not in shown(account)
+    assert "charged" in shown(account).splitlines()[2]
+
+
+@pytest.mark.parametrize(
+    ("unit", "grouped", "said"),
+    [
+        ("example", False, "d (unit: example)"),
+        ("patient", True, "d (unit: patient)"),
+        ("patient", False, "d (unit: patient, each record one)"),
+    ],
+)
+def test_a_unit_that_is_only_a_name_is_told_apart(tmp_path, unit, grouped, said):
+    book = Ledger(tmp_path / "units.db")
+    book.register("d", unit=unit, grouped=grouped, snapshot="s", rows=[])
+    account = book.account("d")
+    book.close()
+    assert shown(account).splitlines()[0] == said
+    record = account_record(account)
+    assert (record["unit"], record["grouped"]) == (unit, grouped)

@@ -95,7 +95,7 @@ def test_every_figure_stands_there_with_its_basis(card: Make, figure: Make) -> N
     for row in (
         "proved 2.98 1e-05 add-remove: adding or removing one example pld poisson",
         "proved 6.4 1e-05 replace-one: replacing one example pld, group of 2 poisson",
-        "claimed 0.51 1e-05 zero-out: zero-out, one example pld poisson",
+        "claimed 0.51 1e-05 zero-out: blanking out one example pld poisson",
         "audited ≥ 1.17 3e-06 add-remove: adding or removing one example pld poisson",
         "noise and sampling keys stay secret",
         "the bias leaks",
@@ -196,7 +196,7 @@ def test_facts_of_mechanism_data_and_origin_are_all_there(card: Make) -> None:
     text = Page(render_report(card(), Curves())).text
     for words in (
         "sampling rate 0.178,", "clip norm 1,", "noise multiplier 2.1,", "normaliser 256,",
-        "nominal size 1437 (declared, not counted)", "0 to 16", "1 × 8 × 8", "CC BY 4.0",
+        "nominal size 1437 examples (declared, not counted)", "0 to 16", "1 × 8 × 8", "CC BY 4.0",
         "blake2b-keyed:ab12cd34", "2026-11-15T09:00:00Z", "device cpu", "120 times",
     ):  # fmt: skip
         assert words in text
@@ -228,3 +228,52 @@ def test_a_private_search_is_told_with_its_mechanism(card: Make) -> None:
     assert "10, the expected number of runs; the true one stays secret" in text
     assert "0.1, the share of units that scored the runs and trained none" in text
     assert "3.5, the noise on the number of correct answers" in text
+
+
+@pytest.mark.parametrize(
+    ("unit", "grouped", "said"),
+    [
+        ("example", False, "one example classes"),
+        ("patient", False, "one patient, if none has more than one record"),
+        ("patient", True, "one patient, with all its records"),
+    ],
+)
+def test_the_report_says_whose_records_are_one(card: Make, unit, grouped, said) -> None:
+    data = card()["data"] | {"unit": unit, "grouped": grouped}
+    text = Page(render_report(card(data=data), Curves())).text
+    assert f"unit of privacy {said.removesuffix(' classes')}" in text
+    assert ("one record" in text) == (unit == "patient" and not grouped)
+
+
+@pytest.mark.parametrize("unit", ["example", "patient"])
+def test_no_sentence_takes_a_unit_for_a_record(card: Make, figure: Make, unit: str) -> None:
+    data = card()["data"] | {"unit": unit}
+    stated = Page(render_report(card(privacy=[figure(unit=unit)], data=data), Curves())).text
+    assert ("such as all records of one person" in stated) == (unit == "example")
+    assert ("such as patients who belong to each other" in stated) == (unit == "patient")
+    assert f"nominal size 1437 {unit}s (declared, not counted)" in stated
+    nothing = Page(render_report(card(privacy=[], withheld=["why"], data=data), Curves())).text
+    assert f"about any one {unit} in its training data" in nothing
+
+
+def test_shuffled_batches_are_told_plainly(card: Make, figure: Make) -> None:
+    mechanism = card()["mechanism"] | {"sampler": "shuffled", "cycle": 5}
+    blanked = figure(adjacency="zero-out", sampler="shuffled")
+    text = Page(render_report(card(privacy=[blanked], mechanism=mechanism), Curves())).text
+    for piece in (
+        "had been blanked out",
+        "was in the data or a blank in its place",
+        "zero-out: blanking out one example",
+        "sampler shuffled: no amplification by sampling; zero-out and replace-one neighbours, not"
+        " add/remove; the number of units is public",
+        "cycle 5, the steps in which one unit has one turn",
+    ):
+        assert piece in text
+    assert "not been in the data" not in text
+
+
+def test_a_clipping_geometry_is_told_with_its_numbers(card: Make) -> None:
+    clipping = {"name": "per-layer", "numbers": {"0": 1.0, "2": 1.0}}
+    mechanism = card()["mechanism"] | {"clipping": clipping}
+    text = Page(render_report(card(mechanism=mechanism), Curves())).text
+    assert "clipping per-layer; shares of the layers: 0 1, 2 1" in text

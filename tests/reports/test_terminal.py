@@ -54,6 +54,37 @@ def test_the_fullest_card_fits_one_screen(card: Make, figure: Make, reasons: int
     assert "CONTRADICTED" in words(lines)
 
 
+@pytest.mark.parametrize("reasons", [0, 1, 9])
+def test_a_card_with_much_to_say_of_its_mechanism_fits_too(
+    card: Make, figure: Make, reasons: int
+) -> None:
+    trust = card(
+        privacy=[figure(basis="claimed", epsilon=0.1, gaps=["gap"] * 9) for _ in range(9)]
+        + [figure(basis="audited", epsilon=5.0)],
+        withheld=["a long reason " * 40 for _ in range(reasons)],
+        data=card()["data"] | {"name": "n" * 400},
+        mechanism=card()["mechanism"]
+        | {"sampler": "shuffled", "cycle": 5, "bands": [0.7] * 12, "sampling_rate": 1 / 3}
+        | {"clipping": {"name": "per-layer", "numbers": {}}},
+    )
+    trust["tuning"] = {"kind": "charged", "detail": "the best " * 40}
+    trust["provenance"] = {"config": {"search": dict.fromkeys("abc" * 20), "augment": "flip-crop"}}
+    lines = printed(trust, report="a/long/path/" * 8 + "report.html")
+    assert len(lines) <= 24
+    text = words(lines)
+    assert "120 steps in cycles of 5, shuffled sampling" in text
+    assert "no amplification by sampling; zero-out and replace-one neighbours" in text
+    assert "per-layer clipping, noise correlated over 12 steps, 1 random view(s)" in text
+    assert "CONTRADICTED" in text
+    shown = min(reasons, 1)  # of three things in all
+    assert f"and {10 - (3 - shown) + reasons - shown} more, see the report" in text
+
+
+def test_a_caution_names_the_unit(card: Make, figure: Make) -> None:
+    trust = card(privacy=[figure(delta=0.01, unit="patient")])
+    assert "allows publishing a whole patient" in words(printed(trust))
+
+
 @pytest.mark.parametrize("width", [30, 40])
 def test_a_narrow_terminal_loses_no_word(card: Make, width: int) -> None:
     lines = printed(card(), width=width)

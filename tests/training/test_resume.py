@@ -4,16 +4,20 @@ import json
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from command_line import privet, start
+from privet.data.dataset import LearnedFact, Split
 from privet.engine.account import RunAccount
 from privet.engine.checkpoint import load_checkpoint
+from privet.engine.origin import Origin
 from privet.errors import CheckFailed, InputError
 from privet.ledger import Ledger
 from privet.release import Release
@@ -160,6 +164,56 @@ def test_a_repeated_step_that_comes_out_different_is_drawn_anew(interrupted):
     assert release.trust["mechanism"]["redone_steps"] == 2
     assert any("interrupted" in text for text in release.privacy.assumptions)
     assert verify(folder, ledger=book).ok
+
+
+@pytest.mark.parametrize("sampler", ["poisson", "cyclic-poisson", "fixed-batches", "shuffled"])
+def test_a_run_is_not_resumed_in_another_order_or_with_facts_restated(
+    tmp_path, make_data, monkeypatch, sampler
+):
+    """Killed right after a checkpoint, so that no repeated step would come out different.
+
+    Units are named by their place: in another order some would have a second turn.
+    """
+    monkeypatch.setattr("privet.engine.plan.calibrate", lambda *_, **__: 1.0)
+    data = make_data(learned=(LearnedFact(name="bounds", epsilon=0.5),))
+    book = Ledger(tmp_path / "ledger.db")
+    saved = dpsgd.save_checkpoint
+
+    def save_and_die(path, trainer, **options):
+        saved(path, trainer, **options)
+        if trainer.next_step == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dpsgd, "save_checkpoint", save_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            train(
+                "dpsgd", data, epsilon=3.0, epochs=1, batch=8, sampler=sampler, model="linear",
+                checkpoint_every=1, ledger=book, out=tmp_path / "run",
+            )  # fmt: skip
+    order = np.random.default_rng(0).permutation(80)
+    reordered = Split(x=data.train.x[order], y=data.train.y[order])
+    for other in (replace(data, train=reordered), replace(data, learned=())):
+        with pytest.raises(InputError, match=r"data changed.*same records in the same order"):
+            dpsgd.resume(tmp_path / "run", other, ledger=book)
+    (run,) = book.account("made-up").runs
+    assert (run.charged, run.status) == (5 if sampler == "poisson" else 1, "open")
+    release = dpsgd.resume(tmp_path / "run", data, ledger=book)
+    assert release.trust["mechanism"]["steps_run"] == 10
+    book.close()
+
+
+def test_no_name_of_the_records_leaves_the_private_folder(interrupted):
+    """Neither the digest in order nor what it was made of: both could confirm a guess."""
+    folder, data, book = interrupted
+    record = json.loads((folder / "internal" / "run.json").read_text())
+    origin = Origin.of(data)
+    kept = load_checkpoint(folder / "internal" / "checkpoint.pt", torch.device("cpu")).origin
+    assert record["data_digest"] == kept == origin.sealed(book, record["run"])
+    dpsgd.resume(folder, data, ledger=book)
+    released = b"".join(p.read_bytes() for p in folder.iterdir() if p.is_file())
+    for secret in (kept.split(":")[1], origin.train[-64:], origin.train.split("|")[0][-64:]):
+        assert secret.encode() not in released
 
 
 def test_a_plan_that_was_not_reserved_is_refused(interrupted):

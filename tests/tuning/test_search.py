@@ -61,7 +61,7 @@ def test_every_candidate_is_the_same_event(make_data):
         steps=8, sampling_rate=0.25, clip_norm=1.0, noise_multiplier=2.0, normaliser=20.0,
         delta=1e-5, sampler_name="cyclic-poisson", cycle=2, bands=(0.8, 0.6),
     )  # fmt: skip
-    plans = {s.plan_like(plan, data) for s in search.candidates()}
+    plans = {s.plan_like(plan) for s in search.candidates()}
     assert len({p.bands for p in plans}) > 1
     assert len({p.clip_norm for p in plans}) == 2
     assert {(p.event(), p.steps, p.normaliser) for p in plans} == {

@@ -359,7 +359,8 @@ def test_the_number_of_trials_leaves_no_trace(
         (run,) = [r for r in runs(book) if r.id == begun["run"]]
         assert card["provenance"].pop("created") == begun.pop("began")  # not the hour of the end
         assert card["provenance"].pop("run") == begun.pop("run")
-        card["provenance"].pop("data_digest")  # of the run's id
+        for digested in (card["provenance"], begun):
+            digested.pop("data_digest")  # of the run's id
         entry = (run.label.replace(f" {k}", ""), run.step_event, run.planned, run.charged)
         cards[k] = (card, begun, entry)
     assert cards[1] == cards[7]
@@ -463,6 +464,14 @@ def test_bad_searches_are_refused_before_anything_is_charged(
         tune("dpsgd", make_data(), ledger=book, out=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
     assert book.names() == []
+
+
+def test_what_is_no_data_set_or_no_ledger_is_refused_in_words(make_data, tmp_path):
+    search = {"learning_rate": [0.1, 0.5]}
+    with pytest.raises(InputError, match=r"no Dataset.*privet\.data\.load\('digits'\)"):
+        tune("dpsgd", "digits", epsilon=3.0, search=search)
+    with pytest.raises(InputError, match=r"privet\.Ledger"):
+        tune("dpsgd", make_data(), epsilon=3.0, search=search, ledger=tmp_path / "ledger.db")
 
 
 def test_a_recipe_tuned_for_free_on_these_records_is_refused(make_data, book, monkeypatch):
@@ -641,8 +650,10 @@ def test_changed_data_and_a_second_process_are_refused(make_data, book, tmp_path
         search_with(data, book, out=tmp_path / "run", watch=interrupt_at(1, 2))
     with RunFolder(tmp_path / "run").locked(), pytest.raises(InputError, match="another process"):
         resume(tmp_path / "run", data, ledger=book)
-    with pytest.raises(InputError, match="data changed"):
-        resume(tmp_path / "run", make_data(seed=1), ledger=book)
+    backwards = replace(data.train, x=data.train.x[::-1], y=data.train.y[::-1])
+    for other in (make_data(seed=1), replace(data, train=backwards)):
+        with pytest.raises(InputError, match="data changed"):  # who is held out goes by place
+            resume(tmp_path / "run", other, ledger=book)
     (tmp_path / "run" / "internal" / "checkpoint.pt").write_bytes(b"PK")
     with pytest.raises(InputError, match="corrupt checkpoint"):
         resume(tmp_path / "run", data, ledger=book)

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from privet.data.dataset import LearnedFact, Split
+from privet.data.dataset import EXAMPLE, LearnedFact, Split
 from privet.data.description import Description, load_described, write_description
-from privet.data.identity import enter_in_ledger
+from privet.data.identity import entered_in_ledger
 from privet.data.learning import charge, learn_bounds, learn_size, one_of_each
 from privet.errors import InputError
 from privet.ledger import Ledger
@@ -41,6 +41,7 @@ def declare(
     """
     if out.exists():  # before anything is charged
         raise InputError("the description file exists", got=out, fix="choose another name")
+    _require_unit_name(**facts)
     is_table = bool(features)
     if is_table and facts.get("label") is None:
         raise InputError("no label column given", fix="add --label NAME")
@@ -65,11 +66,20 @@ def declare(
         share = _share(unknown, learn_epsilon)
         to_learn = [LearnedFact(name=name, epsilon=share) for name in unknown]
         # Charged before it is computed: even "too little data" is an answer.
-        enter_in_ledger(data, ledger, bounds_known=not missing_bounds)
-        charge(ledger, data.name, to_learn)
+        with entered_in_ledger(data, ledger, bounds_known=not missing_bounds):
+            charge(ledger, data.name, to_learn)
         draft = _learned(draft, data.train, to_learn, unknown_columns)
     write_description(draft, out)
     return draft
+
+
+def _require_unit_name(*, unit: str = EXAMPLE, unit_column: str | None = None, **_: Any) -> None:
+    if unit_column is not None and unit == EXAMPLE:
+        raise InputError(
+            f"--unit-column {unit_column} without a name for what it groups",
+            got=f"unit '{EXAMPLE}', which is one record",
+            fix="add --unit NAME: whose id that column holds, as in --unit patient",
+        )
 
 
 def _learned(

@@ -9,6 +9,8 @@ left out: relabelled or regrouped records are still the same people's.
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -57,12 +59,25 @@ def enter_in_ledger(data: Dataset, ledger: Ledger, *, bounds_known: bool = True)
     ledger.register(
         data.name,
         unit=data.unit,
+        grouped=data.train.units is not None,
         snapshot=snapshot,
         rows=row_digests(data, key, scaled=bounds_known),
         parents=data.parents,
     )
-    ledger.require_one_unit(data.name)
     return snapshot
+
+
+@contextmanager
+def entered_in_ledger(data: Dataset, ledger: Ledger, *, bounds_known: bool = True) -> Iterator[str]:
+    """The same for what may still be refused: then a new entry is taken out again."""
+    known = data.name in ledger.names()
+    snapshot = enter_in_ledger(data, ledger, bounds_known=bounds_known)
+    try:
+        yield snapshot
+    except BaseException:
+        if not known:
+            ledger.withdraw(data.name)
+        raise
 
 
 def _raw(row: NDArray[np.generic]) -> bytes:

@@ -97,6 +97,7 @@ class RunAccount(Account):
             step_event=_turn_event(plan, private),
             steps=plan.turns,
             run_id=run_id,
+            adjacency=plan.sampler.adjacencies[0],
         )
         return cls(ledger, reserved, journal, cycle=plan.cycle)
 
@@ -136,6 +137,22 @@ class RunAccount(Account):
                     file.truncate(self._torn_at)
                     self._torn_at = None
                 file.write(f"{step} {fingerprint}\n".encode())
+
+    def require_noted(self, steps: int) -> None:
+        """Refuse to go on after `steps` steps where the journal lacks one that was done.
+
+        It could not be told whether such a step comes out the same, and it would not be charged
+        again. Of the last turn that was charged nothing needs to be there: the run may have been
+        killed before anything was used.
+        """
+        begun = (self.ledger.run(self.run_id).charged - 1) * self._cycle
+        missing = next((s for s in range(max(steps, begun)) if s not in self._seen), None)
+        if missing is not None:
+            raise InputError(
+                "the journal lacks a step that was done",
+                got=f"no step {missing} in {self._path or 'an account without a journal'}",
+                fix="put the journal back beside the checkpoint; or start a new run",
+            )
 
     @property
     def books(self) -> "RunAccount":

@@ -2,7 +2,9 @@
 
 A checkpoint may hold the secret keys (`keep_keys`): then redone steps repeat exactly and cost
 nothing, but whoever gets the file can undo the noise. Without them, resuming takes fresh keys and
-the redone steps are charged again.
+the redone steps are charged again. That is allowed where a lost step may be drawn anew (plain
+Poisson sampling, independent noise); where every unit has its turn, fresh keys would give it
+another one, so such a checkpoint is neither written nor restored.
 """
 
 import io
@@ -31,11 +33,15 @@ class Checkpoint:
     average: dict[str, Any] | None
     noise_history: History
     randomness: Randomness | None
+    origin: str  # the data and the run, sealed
 
 
 def save_checkpoint(path: Path, trainer: PrivateTrainer, *, keep_keys: bool) -> None:
     """Write the trainer's state, readable by the owner alone."""
+    if not keep_keys:
+        _require_redoable(trainer)
     state = {
+        "origin": _sealed_origin(trainer),
         "step": trainer.next_step,
         "model": trainer.model.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
@@ -59,6 +65,7 @@ def load_checkpoint(path: Path, device: torch.device) -> Checkpoint:
             average=state["average"],
             noise_history=_history(state["noise_history"], state["step"]),
             randomness=state["keys"] and randomness_from(state["keys"]),
+            origin=state["origin"],
         )
     except FileNotFoundError:
         raise InputError(
@@ -71,7 +78,18 @@ def load_checkpoint(path: Path, device: torch.device) -> Checkpoint:
 
 
 def restore(trainer: PrivateTrainer, checkpoint: Checkpoint) -> None:
-    """Put a fresh trainer where the checkpoint left off."""
+    """Put a fresh trainer where the checkpoint left off.
+
+    Guarantee: the steps that follow are those that the plan accounts, or are charged again. So the
+    records stand where they stood, under the keys of the checkpoint or fresh ones where the sampler
+    allows that, and the journal tells what was done since.
+    """
+    if trainer.next_step > 0 or trainer.repeating:
+        raise InputError("the trainer has begun already", fix="restore into a new one")
+    if trainer.ranks.leads:  # the others hold what the lead holds, and no account
+        _require_same_origin(trainer, checkpoint)
+        _require_its_keys(trainer, checkpoint)
+        trainer.account.books.require_noted(checkpoint.step)
     trainer.model.load_state_dict(checkpoint.model)
     trainer.optimizer.load_state_dict(checkpoint.optimizer)
     if trainer.average is not None and checkpoint.average is not None:
@@ -96,6 +114,7 @@ def shared(checkpoint: Checkpoint | None, ranks: Ranks) -> Checkpoint:
         average=average,
         noise_history=History.empty(step=step),
         randomness=None,
+        origin="",
     )
 
 
@@ -127,3 +146,38 @@ def _history(state: dict[str, Any] | None, step: int) -> History:
     if state is None:
         return History.empty(step=step)
     return History(next_step=step, draws=state["draws"], owner=bytes.fromhex(state["owner"]))
+
+
+def _sealed_origin(trainer: PrivateTrainer) -> str:
+    books = trainer.account.books
+    return trainer.origin.sealed(books.ledger, books.run_id)
+
+
+def _require_same_origin(trainer: PrivateTrainer, checkpoint: Checkpoint) -> None:
+    if _sealed_origin(trainer) != checkpoint.origin:
+        raise InputError(
+            "the checkpoint was made with other data, or in another run",
+            expected="the same records in the same order, declared alike",
+            fix="load the data as they were when the run began; or start a new run",
+        )
+
+
+def _require_its_keys(trainer: PrivateTrainer, checkpoint: Checkpoint) -> None:
+    kept = checkpoint.randomness
+    if kept is None:
+        _require_redoable(trainer)
+    elif keys_of(kept) != keys_of(trainer.randomness):
+        raise InputError(
+            "the trainer has other keys than the checkpoint",
+            fix="make it with the randomness of the checkpoint",
+        )
+
+
+def _require_redoable(trainer: PrivateTrainer) -> None:
+    plan = trainer.plan
+    if not plan.sampler.redoable or plan.bands:
+        raise InputError(
+            "a run in which every unit has its turn can only go on with its keys",
+            got=f"no kept keys, {plan.sampler.name} sampling, {len(plan.bands)} bands",
+            fix="keep the keys, or use independent noise and Poisson sampling",
+        )

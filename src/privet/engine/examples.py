@@ -12,6 +12,7 @@ from privet.data.dataset import Bounds, Dataset, Split
 from privet.errors import InputError
 
 UNIT: Final = Bounds(low=(0.0,), high=(1.0,))
+CONTRIBUTION: Final = 8  # records of one unit in a step, unless another number is asked for
 _BLOCK: Final = 1024  # examples sent through a frozen front at a time
 
 
@@ -79,7 +80,12 @@ class Examples:
 
     @classmethod
     def of(
-        cls, split: Split, bounds: Bounds, device: torch.device, *, contribution: int = 1
+        cls,
+        split: Split,
+        bounds: Bounds,
+        device: torch.device,
+        *,
+        contribution: int = CONTRIBUTION,
     ) -> Self:
         """From arrays; `contribution` is the most records of one unit that a step uses."""
         if split.x.dtype == np.uint8:
@@ -147,10 +153,10 @@ class Examples:
         )
 
     def _scaled(self, records: Tensor) -> Tensor:
-        chosen = self._x[records].float()
-        if self._bounds is None:
+        chosen = self._x[records]
+        if self._bounds is None:  # what a front made: numbers, or tokens
             return chosen
-        return ((chosen - self._low) / self._width).clamp(0.0, 1.0)
+        return ((chosen.float() - self._low) / self._width).clamp(0.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,18 +14,16 @@ from torch import nn
 
 from privet.data.dataset import Dataset
 from privet.data.identity import set_digest
-from privet.engine.plan import ASSUMPTIONS
+from privet.engine.arguments import require_dataset, shown
+from privet.engine.assumptions import assumptions_of
 from privet.engine.trainer import PrivateTrainer
 from privet.engine.tuned import DECLARED, Tuning
 from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis, Privacy
-from privet.privacy.accounting import DpEvent, accountant_for, total_epsilon
+from privet.privacy.accounting import DpEvent, accountant_for, total_accountant, total_epsilon
 from privet.privacy.events import to_json
 from privet.release import CUSTOM, Release
 
-SIZE_IS_PUBLIC = "the number of units is public: shuffled batches depend on it"
-PUBLIC_START = "the first weights, and all that is frozen, were not learned from these records"
-WHEN_REDONE = "when the run was interrupted did not depend on the records"
 KNOWN_NOISE = "sampling and noise were drawn from a known seed: whoever knows it can undo them"
 RESAMPLES: Final = 2000
 
@@ -41,8 +39,11 @@ def hand_over(
     """State what is proved about the trainer's model; close the run in the ledger.
 
     A run that stopped early is covered by its whole plan: what was seen is a part of what the
-    plan accounts. No further step can follow.
+    plan accounts. No further step can follow, and no second hand-over: what was stated of the
+    weights holds for those of that moment.
     """
+    require_dataset(data)
+    _require_open(trainer)
     release = state(trainer, data, method=method, model_name=model_name, config=config)
     trainer.account.books.settle()
     return release
@@ -62,7 +63,7 @@ def state(
     Where this run is the best of several, `tuning` says so, and the guarantee is that of all.
     """
     trainer.require_unchanged_buffers()
-    _require_same_data(trainer, data)
+    _require_same_data(trainer, data, tuning)
     events = _events(trainer, data, tuning)
     withheld = [] if trainer.randomness.secret else [KNOWN_NOISE]
     trust: dict[str, Any] = {
@@ -70,9 +71,7 @@ def state(
         "method": method,
         "analysis": "sound",
         "data": _data_facts(data),
-        "privacy": []
-        if withheld
-        else [g.to_json() for g in _guarantees(trainer, data, events, tuning)],
+        "privacy": [],
         "withheld": withheld,
         "tuning": tuning.to_json(),
         "mechanism": _mechanism(trainer),
@@ -83,6 +82,9 @@ def state(
         "utility": {},
         "provenance": _provenance(trainer, data, config or {}),
     }
+    if not withheld:
+        proved = _guarantees(trainer, data, [e for _, e in events], assumptions_of(trust))
+        trust["privacy"] = [guarantee.to_json() for guarantee in proved]
     release = Release(
         model=trainer.released_model(), config=release_config(data, model_name), trust=trust
     )
@@ -91,12 +93,28 @@ def state(
     return release
 
 
-def _require_same_data(trainer: PrivateTrainer, data: Dataset) -> None:
+def _require_open(trainer: object) -> None:
+    if not isinstance(trainer, PrivateTrainer):
+        raise InputError(
+            "no trainer", got=shown(trainer), expected="what privet.make_private returned"
+        )
+    run = trainer.account.books.ledger.run(trainer.account.books.run_id)
+    if run.status != "open":
+        raise InputError(
+            "the run was handed over already",
+            got=f"run {run.id}, which is {run.status}",
+            fix="keep the release of the first hand_over; a new run begins with make_private",
+        )
+
+
+def _require_same_data(trainer: PrivateTrainer, data: Dataset, tuning: Tuning) -> None:
+    """A unit restated, a learned fact left out: the epsilon would be that of other data."""
     trained_on = trainer.account.books.ledger.run(trainer.account.books.run_id).dataset
     if trained_on != data.name:
         raise InputError(
             "the trainer was given other data", got=f"'{data.name}'", expected=f"'{trained_on}'"
         )
+    trainer.origin.require(data, in_part=tuning.selected is not None)  # the rest scores
 
 
 def accuracy_figures(release: Release, data: Dataset) -> dict[str, Any]:
@@ -137,40 +155,24 @@ def _events(trainer: PrivateTrainer, data: Dataset, tuning: Tuning) -> list[tupl
 
 
 def _guarantees(
-    trainer: PrivateTrainer, data: Dataset, events: list[tuple[str, DpEvent]], tuning: Tuning
+    trainer: PrivateTrainer, data: Dataset, events: list[DpEvent], assumptions: tuple[str, ...]
 ) -> list[Privacy]:
     plan = trainer.plan
-    accountant = accountant_for(events[-1][1])
     return [
         Privacy(
-            epsilon=total_epsilon([e for _, e in events], plan.delta, adjacency),
+            epsilon=total_epsilon(events, plan.delta, adjacency),
             delta=plan.delta,
             unit=data.unit,
             adjacency=adjacency,
             basis=Basis.PROVED,
-            accountant=accountant
-            if len(events) == 1
-            else f"{accountant}, plus pure epsilons of learned facts",
+            accountant=total_accountant(events),
             sampler=plan.sampler.name,
-            assumptions=_assumptions(trainer, data, tuning),
+            assumptions=assumptions,
         )
         for adjacency in plan.sampler.adjacencies
         # Nothing is known about the best of several runs under replace-one neighbours.
-        if accountant == "pld" or adjacency is not Adjacency.REPLACE_ONE
+        if accountant_for(events[-1]) == "pld" or adjacency is not Adjacency.REPLACE_ONE
     ]
-
-
-def _assumptions(trainer: PrivateTrainer, data: Dataset, tuning: Tuning) -> tuple[str, ...]:
-    named_only = data.unit != "example" and data.train.units is None
-    conditions = (
-        (True, ASSUMPTIONS),
-        (True, (tuning.assumption,)),
-        (named_only, (f"no {data.unit} has more than one record: no column says whose each is",)),
-        (trainer.randomness.init_seed is None, (PUBLIC_START,)),
-        (trainer.account.books.redone_steps > 0, (WHEN_REDONE,)),
-        (Adjacency.ADD_REMOVE not in trainer.plan.sampler.adjacencies, (SIZE_IS_PUBLIC,)),
-    )
-    return tuple(text for applies, texts in conditions if applies for text in texts if text)
 
 
 def _mechanism(trainer: PrivateTrainer) -> dict[str, Any]:
@@ -189,6 +191,7 @@ def _mechanism(trainer: PrivateTrainer) -> dict[str, Any]:
         "bands": list(plan.bands),
         "noise_multiplier": plan.noise_multiplier,
         "normaliser": plan.normaliser,
+        "torch_draws": trainer.draws_by_torch,
     }
 
 
@@ -196,6 +199,7 @@ def _data_facts(data: Dataset) -> dict[str, Any]:
     return {
         "name": data.name,
         "unit": data.unit,
+        "grouped": data.train.units is not None,
         "nominal_size": data.nominal_size,
         "classes": list(data.classes),
         "bounds": {"low": list(data.bounds.low), "high": list(data.bounds.high)},
@@ -217,7 +221,9 @@ def _provenance(
         "platform": f"{platform.system()} {platform.machine()}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "init_seed": trainer.randomness.init_seed,
-        "data_digest": ledger.commitment(set_digest(data, ledger.digest_key), run_id),
+        "data_digest": ledger.commitment(
+            set_digest(data, ledger.digest_key), run_id, facts=_data_facts(data)
+        ),
         "run": run_id,
         "model": _model_summary(trainer.model),
         "config": dict(config),

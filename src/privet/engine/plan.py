@@ -3,22 +3,16 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, Self
 
+from privet.engine.arguments import require_numbers
+from privet.engine.turns import Turns
 from privet.errors import InputError
 from privet.guarantee import Adjacency, check_target
 from privet.privacy.accounting import COARSE_INTERVAL, DpEvent, calibrate, epsilon_of
 from privet.privacy.correlated import BandedNoise
 from privet.privacy.noise import GaussianNoise
-from privet.privacy.sampling import Sampler, make_sampler, sampler_for
-
-ASSUMPTIONS: Final = (
-    "the sampling and noise keys stay secret",
-    "AES-256 and keyed BLAKE2b are pseudo-random",
-    "the model treats every example apart (probed on made-up batches)",
-    "sums and noise in floating point behave as the real numbers they round",
-    "what the weights do is released, not the time or memory that training took",
-)
+from privet.privacy.sampling import Sampler, make_sampler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,19 +83,16 @@ class Plan:
             adjacency: the neighbouring relation of the target; default: the sampler's first.
             whole: where the target must cover more than one run, the event of all, from one's.
         """
+        require_numbers(epsilon=epsilon, delta=delta, clip_norm=clip_norm)
         check_target(epsilon, delta)
-        if not 1 <= batch <= nominal_size:
-            raise InputError(
-                "bad batch", got=batch, expected=f"1 to the nominal size {nominal_size}"
-            )
-        if not 0 < epochs < float("inf"):
-            raise InputError(
-                "bad number of epochs", got=epochs, expected="a positive, finite number"
-            )
-        drawn = sampler_for(
-            sampler, batch=batch, nominal_size=nominal_size, cycle=cycle, bands=len(bands)
-        )
-        steps = max(1, round(epochs / drawn.rate))
+        drawn, steps = Turns(
+            sampler=sampler,
+            batch=batch,
+            nominal_size=nominal_size,
+            epochs=epochs,
+            cycle=cycle,
+            bands=len(bands),
+        ).resolved()
         turns = drawn.turns(steps)
         multiplier = calibrate(
             epsilon,

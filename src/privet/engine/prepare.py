@@ -7,17 +7,31 @@ import torch
 from torch import nn
 
 from privet.data.dataset import Dataset
-from privet.data.identity import enter_in_ledger
+from privet.data.identity import entered_in_ledger
 from privet.engine.account import Account, RunAccount
+from privet.engine.arguments import (
+    require_dataset,
+    require_fitting,
+    require_geometry,
+    require_ledger,
+    require_model,
+    require_numbers,
+    require_optimizer,
+    shown,
+)
 from privet.engine.averaging import WeightAverage
-from privet.engine.examples import Augmentation, Examples, made_up_batch
+from privet.engine.examples import CONTRIBUTION, Augmentation, Examples, made_up_batch
+from privet.engine.generators import draws_by_itself, generator_at
+from privet.engine.origin import Origin
 from privet.engine.plan import Plan
 from privet.engine.ranks import Ranks
 from privet.engine.trainer import PrivateTrainer, require_all_updated
+from privet.engine.turns import Turns
 from privet.errors import InputError
 from privet.ledger import Ledger, default_ledger_path
 from privet.models.fronted import Fronted
 from privet.privacy.clipping import PerExampleLoss, cross_entropy, make_clipper
+from privet.privacy.factorisation import Workload, optimal_coefficients
 from privet.privacy.geometry import FLAT, Geometry
 from privet.privacy.randomness import Randomness
 from privet.privacy.separation import require_separate_examples
@@ -28,16 +42,23 @@ class Extras:
     """What makes private training strong, and changes nothing in its guarantee.
 
     Attributes:
-        geometry: in which norm a unit's gradient is clipped.
+        geometry: in which norm a unit's gradient is clipped: `privacy.geometry.Geometry("flat")`,
+            "per-layer" or "weighted".
         contribution: the most records of one unit that a step uses, where units have several.
-        augmentation: random views of every example, averaged before clipping.
+        augmentation: random views of every example, averaged before clipping:
+            `models.augmentation.Views("shift", 4)`, or anything that is called like it.
         ema: decay of the moving average of the weights that is released; None for the last ones.
     """
 
     geometry: Geometry = FLAT
-    contribution: int = 1
+    contribution: int = CONTRIBUTION
     augmentation: Augmentation | None = None
     ema: float | None = None
+
+    def __post_init__(self) -> None:
+        require_geometry(self.geometry)
+        if self.contribution < 1:
+            raise InputError("bad contribution", got=self.contribution, expected="at least 1")
 
 
 def make_private(
@@ -52,7 +73,7 @@ def make_private(
     clip_norm: float = 1.0,
     sampler: str = "poisson",
     cycle: int | None = None,
-    bands: tuple[float, ...] = (),
+    bands: int | tuple[float, ...] = 1,
     extras: Extras = Extras(),  # noqa: B008 - frozen
     loss: PerExampleLoss = cross_entropy,
     ledger: Ledger | None = None,
@@ -78,12 +99,27 @@ def make_private(
         clip_norm: bound on one unit's gradient.
         sampler: which units a step sees, by name; see `privacy.sampling`.
         cycle: of samplers in which every unit has its turn.
-        bands: coefficients of correlated noise; see `privacy.correlated`.
+        bands: of correlated noise, whose coefficients are then the best for the optimiser's
+            momentum at a constant learning rate; or the coefficients themselves, such as
+            `privacy.factorisation.optimal_coefficients` finds for other schedules.
         extras: geometry of clipping, records of a user, views, average of weights.
         loss: one value for each example.
         ledger: the user's own by default.
         label: how the run is called in the ledger.
     """
+    require_dataset(data)
+    require_model(model)
+    require_optimizer(optimizer)
+    require_ledger(ledger)
+    _require_extras(extras)
+    turns = Turns(
+        sampler=sampler,
+        batch=batch,
+        nominal_size=data.nominal_size,
+        epochs=epochs,
+        cycle=cycle,
+        bands=_number_of(bands),
+    )
     plan = Plan.calibrate(
         epsilon=left_for_training(epsilon, data),
         delta=delta,
@@ -94,20 +130,20 @@ def make_private(
         unit=data.unit,
         sampler=sampler,
         cycle=cycle,
-        bands=bands,
+        bands=_coefficients(bands, optimizer, turns),
     )
     ledger = ledger if ledger is not None else Ledger(default_ledger_path())
-    enter_in_ledger(data, ledger)
-    return assemble(
-        model,
-        optimizer,
-        data,
-        plan,
-        loss=loss,
-        randomness=Randomness.fresh(),
-        open_account=lambda: RunAccount.open(ledger, data.name, plan, label=label),
-        extras=extras,
-    )
+    with entered_in_ledger(data, ledger):
+        return assemble(
+            model,
+            optimizer,
+            data,
+            plan,
+            loss=loss,
+            randomness=Randomness.fresh(),
+            open_account=lambda: RunAccount.open(ledger, data.name, plan, label=label),
+            extras=extras,
+        )
 
 
 def assemble(
@@ -128,16 +164,21 @@ def assemble(
     """
     device = next(model.parameters()).device
     probe = made_up_batch(data, device)
+    require_fitting(model, loss, data, probe)
     require_separate_examples(model, probe[0])
     require_all_updated(model, optimizer)
     examples = Examples.of(
         ranks.share(data.train), data.bounds, device, contribution=extras.contribution
     )
     trained, augmentation = model, extras.augmentation
+    chosen_by_torch = augmentation is not None or data.train.units is not None
+    draws_by_torch = chosen_by_torch or draws_by_itself(model, loss, probe)
     if augmentation is not None:  # refused now, not in the first step, which would be charged
-        augmentation(probe[0], _generator(randomness, device))
+        augmentation(probe[0], torch.Generator(device).manual_seed(0))
     if isinstance(model, Fronted):  # what never changes is computed once
-        generator = _generator(randomness, device)
+        # Views that are drawn once; a resumed run with its keys draws the same.
+        own = ranks.own(randomness.sampling)
+        generator = generator_at(own, device, purpose="kept views", step=0)
         examples = examples.seen_by(model.front, augmentation, generator)
         trained, augmentation = model.head, None
         probe = (model.front(probe[0]).detach(), probe[1])
@@ -154,17 +195,44 @@ def assemble(
         average=None if extras.ema is None else WeightAverage(trained, extras.ema),
         augmentation=augmentation,
         ranks=ranks,
+        origin=Origin.of(data),
+        draws_by_torch=draws_by_torch,
     )
 
 
-def _generator(randomness: Randomness, device: torch.device) -> torch.Generator:
-    """For views that are drawn once; a resumed run with its keys draws the same."""
-    seed = randomness.sampling.seed(purpose="views", step=0)
-    return torch.Generator(device).manual_seed(seed)
+def _number_of(bands: object) -> int:
+    """Of correlated noise; a single band is none."""
+    if isinstance(bands, tuple):
+        return len(bands)
+    if not (isinstance(bands, int) and bands >= 1):
+        raise InputError(
+            "bad bands",
+            got=shown(bands),
+            expected="how many, at least 1, or a tuple of their coefficients",
+        )
+    return 0 if bands == 1 else bands
+
+
+def _coefficients(
+    bands: int | tuple[float, ...], optimizer: torch.optim.Optimizer, turns: Turns
+) -> tuple[float, ...]:
+    if isinstance(bands, tuple):
+        return bands
+    _, steps = turns.resolved()
+    if bands == 1:
+        return ()
+    momentum = optimizer.defaults["momentum"] if isinstance(optimizer, torch.optim.SGD) else 0.0
+    return optimal_coefficients(Workload(steps=steps, momentum=momentum), bands)
+
+
+def _require_extras(extras: object) -> None:
+    if not isinstance(extras, Extras):
+        raise InputError("no extras", got=shown(extras), fix="write privet.Extras(ema=0.9, ...)")
 
 
 def left_for_training(epsilon: float, data: Dataset) -> float:
     """The target less what learning the data's public facts has cost."""
+    require_numbers(epsilon=epsilon)
     left = epsilon - sum(fact.epsilon for fact in data.learned)
     if epsilon > 0 >= left:
         raise InputError(

@@ -9,6 +9,8 @@ So the update is that of one process: the same sum, one draw of noise, one const
 | the lead  | its share, the sampling key, the noise key, ledger, folder  | all that one does     |
 | any other | its share, the sampling key                                 | samples, clips, sums  |
 
+Dropout, views and the choice among a unit's records are drawn under the key of the rank as well.
+
 Proof note: why the events of `privacy.sampling` stay valid. All ranks hold the same records in the
 same order (`require_alike`), and each unit goes with all its records to one rank (`share`). So one
 unit enters the total at most once, with a vector of at most the clip norm, as in one process.
@@ -49,8 +51,8 @@ from torch import Tensor, nn
 
 from privet import errors
 from privet.data.dataset import Dataset, Split
+from privet.engine.origin import name_of
 from privet.errors import CheckFailed, FaultyEnvironment, InputError, PrivetError
-from privet.privacy.noise import fingerprint
 from privet.privacy.randomness import Randomness, SecretStream
 
 LEAD: Final = 0
@@ -182,7 +184,7 @@ class Ranks:
         """Refuse to go on where the ranks do not hold the same numbers in the same order."""
         if self.size == 1:
             return
-        name = "".join(f"{a.dtype}{a.shape}{fingerprint(a).hex()}" for a in arrays)
+        name = name_of(arrays)
         lead = self.told(name)
         with self.agreed():
             if name != lead:

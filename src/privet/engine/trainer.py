@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from privet.engine.account import Account
 from privet.engine.averaging import WeightAverage
 from privet.engine.examples import Augmentation, Examples
+from privet.engine.generators import generator_at, set_global_generators
+from privet.engine.origin import Origin
 from privet.engine.plan import Plan
 from privet.engine.ranks import Ranks
 from privet.errors import CheckFailed, InputError
@@ -35,7 +37,7 @@ from privet.privacy.probing import undisturbed
 from privet.privacy.randomness import Randomness, SecretStream
 
 # Rows clipped at once: bounds memory (at worst one gradient each), not privacy.
-MOST_ROWS: Final = {"cpu": 512, "cuda": 8192}
+MOST_ROWS: Final = {"cpu": 256, "cuda": 8192}
 MOST_GRADIENT_ENTRIES: Final = {"cpu": 2**25, "cuda": 2**30}
 
 
@@ -64,10 +66,12 @@ class PrivateTrainer:
         clipper: Clipper,
         randomness: Randomness,
         account: Account,
+        origin: Origin,
         whole: nn.Module | None = None,
         average: WeightAverage | None = None,
         augmentation: Augmentation | None = None,
         ranks: Ranks = Ranks(),  # noqa: B008 - frozen
+        draws_by_torch: bool = False,
     ) -> None:
         if clipper.clip_norm > plan.clip_norm:
             raise InputError(
@@ -83,6 +87,8 @@ class PrivateTrainer:
         self.plan = plan
         self.randomness = randomness
         self.account = account
+        self.origin = origin
+        self.draws_by_torch = draws_by_torch  # dropout, views, the choice of records
         self.next_step = 0
         self.whole = model if whole is None else whole
         self.average = average
@@ -92,7 +98,7 @@ class PrivateTrainer:
         self._augmentation = augmentation
         self._clipper = clipper
         self._drawn: Batch | None = None
-        self.repeating = False  # whether lost steps are being done again under their old keys
+        self.repeating = False  # whether lost steps may be done again under their old keys
         self._buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         views = examples.contribution * examples.views
         views *= 1 if augmentation is None else augmentation.views
@@ -110,13 +116,26 @@ class PrivateTrainer:
                 )
 
     def step(self, batch: Batch) -> None:
-        """Charge, clip, sum, add noise, update."""
+        """Charge, clip, sum, add noise, update.
+
+        A step that breaks off (^C, memory, an optimiser's error) may be tried again. It then gives
+        the same update, or is drawn anew and charged again where the sampler allows that.
+        """
         if batch is not self._drawn or batch.step != self.next_step:
             raise InputError(
                 "batch out of turn",
                 got=f"batch of step {batch.step}",
                 expected=f"the one that batches() drew for step {self.next_step}",
             )
+        history = self.noise_history
+        try:
+            self._take(batch)
+        except BaseException:
+            # Its update may be in the weights already. Another try looks at the same sample.
+            self.noise_history, self.repeating = history, True
+            raise
+
+    def _take(self, batch: Batch) -> None:
         with self.ranks.agreed():
             self.account.charge(batch.step)
             part = self._clipped_sum(batch)
@@ -213,12 +232,11 @@ class PrivateTrainer:
         parameters = list(trainable(self.model).values())
         device = parameters[0].device
         total = torch.zeros(sum(p.numel() for p in parameters), device=device)
-        # Dropout and views draw from an address of the secret stream: a redone step repeats them.
-        seed = self._sampling.seed(purpose="forward", step=batch.step)
         own = [device] if device.type == "cuda" else []  # other processes may have the other GPUs
         with torch.random.fork_rng(devices=own):
-            torch.manual_seed(seed)
-            generator = torch.Generator(device).manual_seed(seed)
+            # Two addresses, one for dropout, one for records and views: a redone step repeats both.
+            set_global_generators(self._sampling, step=batch.step)
+            generator = generator_at(self._sampling, device, purpose="views", step=batch.step)
             for chunk in torch.split(batch.indices, self._at_once) if len(batch.indices) else ():
                 rows = self._examples.rows(chunk, generator)
                 if self._augmentation is not None:

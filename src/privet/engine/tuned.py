@@ -16,7 +16,16 @@ from typing import Any, Final, Self
 from privet.errors import InputError
 from privet.privacy.accounting import DpEvent, Selection
 
-KINDS: Final = ("declared", "public", "uncharged", "charged")
+ASSUMED: Final = {
+    "declared": "the settings (model, learning rate, clip norm, steps) were not chosen on these"
+    " records",
+    "public": "what was changed in the recipe was not chosen on these records",
+    "uncharged": "the choice of the settings, made on these records without charge, reveals"
+    " nothing",
+    "charged": "the candidates and the settings that were not searched were not chosen on these"
+    " records, and the number of runs stays secret",
+}
+KINDS: Final = tuple(ASSUMED)
 MOST_RUNS: Final = 10_000
 MOST_SHAPE: Final = 10
 
@@ -75,12 +84,16 @@ class Tuning:
 
     kind: str
     detail: str
-    assumption: str = ""
     selected: Selected | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS or (self.kind == "charged") != (self.selected is not None):
             raise InputError("bad kind of tuning", got=self.kind, expected=f"one of {KINDS}")
+
+    @property
+    def assumption(self) -> str:
+        """What must hold of the choice for the stated epsilon to be the whole of it."""
+        return ASSUMED[self.kind]
 
     def event(self, run: DpEvent) -> DpEvent:
         """What the run and the choice of its settings do to the data."""
@@ -93,22 +106,17 @@ class Tuning:
 
     def to_json(self) -> dict[str, Any]:
         """The entry of `trust.json`."""
-        return asdict(self)
+        return {**asdict(self), "assumption": self.assumption}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
         """Inverse of `to_json`; a malformed record is bad input."""
         try:
-            selected = record["selected"]
-            fields = {**record, "selected": selected and Selected(**selected)}
-            return cls(**fields)
+            fields = {name: value for name, value in record.items() if name != "assumption"}
+            selected = fields["selected"]
+            return cls(**fields | {"selected": selected and Selected(**selected)})
         except (KeyError, TypeError) as error:
             raise InputError("malformed tuning entry in trust.json", got=repr(error)) from None
 
 
-DECLARED: Final = Tuning(
-    kind="declared",
-    detail="the settings were given by the user",
-    assumption="the settings (model, learning rate, clip norm, steps) were not chosen on these"
-    " records",
-)
+DECLARED: Final = Tuning(kind="declared", detail="the settings were given by the user")

@@ -8,9 +8,11 @@ from privet.models.fronted import Fronted
 from privet.models.lora import merge_lora, with_lora
 from privet.models.registry import create, default_model, describe, names
 from privet.models.repair import without_batchnorm
+from privet.models.tokens import Tokens
 
 __all__ = [
     "Fronted",
+    "Tokens",
     "create",
     "default_model",
     "describe",

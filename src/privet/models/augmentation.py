@@ -26,7 +26,7 @@ from torch import Tensor
 from privet.errors import InputError
 
 AUGMENTATIONS: Final = ("none", "shift", "flip-crop")
-SHIFT: Final = 2  # pixels
+SHIFT: Final = 14  # the reach is one in so many pixels of the shorter side: 2 of MNIST's 28
 MARGIN: Final = 4  # pixels
 
 
@@ -35,9 +35,10 @@ class Views:
     """K random views of each image.
 
     Attributes:
-        name: 'shift' (digits: moved by up to 2 pixels each way; what comes in is black, the lower
-            bound), 'flip-crop' (colour photographs: flipped left to right half the time, border
-            reflected by 4 pixels and cropped at random), or 'none' (K equal views).
+        name: 'shift' (digits: moved by up to a fourteenth of the shorter side each way, rounded
+            and at least one pixel; what comes in is black, the lower bound), 'flip-crop' (colour
+            photographs: flipped left to right half the time, border reflected by 4 pixels and
+            cropped at random), or 'none' (K equal views).
         views: K.
     """
 
@@ -60,7 +61,7 @@ class Views:
         if self.name == "none":
             return x[example]
         height, width = _require_images(x)
-        reach = SHIFT if self.name == "shift" else MARGIN
+        reach = _shift(min(height, width)) if self.name == "shift" else MARGIN
         moved = _whole(-reach, reach, (2, len(example), 1), generator)
         down = moved[0] + torch.arange(height, device=x.device)
         across = moved[1] + torch.arange(width, device=x.device)
@@ -69,6 +70,11 @@ class Views:
         flipped = _whole(0, 1, (len(example), 1), generator).bool()
         across = torch.where(flipped, across.flip(1), across)
         return _looked_up(x, example, _reflected(down, height), _reflected(across, width))
+
+
+def _shift(side: int) -> int:
+    """The reach of 'shift': it follows from the public shape alone."""
+    return max(1, (2 * side + SHIFT) // (2 * SHIFT))
 
 
 def _whole(low: int, high: int, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

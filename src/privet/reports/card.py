@@ -56,7 +56,11 @@ class Statement:
     @property
     def neighbours(self) -> str:
         """Which two data sets are told apart, in words."""
-        words = {"add-remove": "adding or removing one", "replace-one": "replacing one"}
+        words = {
+            "add-remove": "adding or removing one",
+            "replace-one": "replacing one",
+            "zero-out": "blanking out one",
+        }
         verb = words.get(self.adjacency)
         return f"{verb} {self.unit}" if verb else f"{self.adjacency}, one {self.unit}"
 
@@ -207,7 +211,9 @@ def _sentence(s: Statement) -> Headline:
 
 def _proved_words(s: Statement) -> str:
     """As strong as the figure allows, and no stronger."""
-    otherwise = "been another" if s.adjacency == "replace-one" else "not been in the data"
+    otherwise = {"replace-one": "been another", "zero-out": "been blanked out"}.get(
+        s.adjacency, "not been in the data"
+    )
     if s.epsilon <= _NEARLY_THE_SAME:
         return (
             f"Whoever sees this model learns nearly the same about any one {s.unit} "

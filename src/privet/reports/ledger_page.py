@@ -5,6 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from privet.data.dataset import EXAMPLE
 from privet.ledger import Account, RunRecord
 from privet.privacy.accounting import Selection
 from privet.privacy.events import to_json
@@ -15,7 +16,8 @@ def account_record(account: Account) -> dict[str, Any]:
     cap = account.cap
     return {
         "name": account.name,
-        "unit": account.unit,
+        "unit": account.unit.name,
+        "grouped": account.unit.grouped,
         "parents": list(account.parents),
         "related": list(account.related),
         "cap": cap and {"epsilon": cap.epsilon, "delta": cap.delta, "renyi_order": cap.order},
@@ -26,22 +28,29 @@ def account_record(account: Account) -> dict[str, Any]:
 
 def print_account(account: Account, console: Console) -> None:
     """One readable block: cap, spending, runs."""
-    console.print(f"{account.name} (unit: {account.unit})", style="bold", highlight=False)
+    console.print(f"{account.name} (unit: {_unit(account)})", style="bold", highlight=False)
     console.print(f"  {_spending(account)}", highlight=False, soft_wrap=True)
     if account.related:
         names = ", ".join(account.related)
         console.print(f"  shares records with: {names}; their runs count", highlight=False)
     table = Table(box=None, padding=(0, 1))
-    for column in ("run", "started", "what", "steps", "status"):
+    for column in ("run", "started", "what", "charged", "status"):
         # An id that is cut off cannot be settled.
         table.add_column(column, no_wrap=column == "run", overflow="fold")
     for run in account.runs:
-        steps = f"{run.charged}/{run.planned}" + (f" +{run.redone} redone" if run.redone else "")
+        charged = f"{run.charged}/{run.planned}" + (f" +{run.redone} redone" if run.redone else "")
         table.add_row(
-            run.id, run.started[:16].replace("T", " "), _what(run, account), steps, run.status
+            run.id, run.started[:16].replace("T", " "), _what(run, account), charged, run.status
         )
     if account.runs:
         console.print(table)
+
+
+def _unit(account: Account) -> str:
+    """The name; and where a name was given to single records, that it was."""
+    unit = account.unit
+    bare = unit.grouped is False and unit.name != EXAMPLE
+    return f"{unit.name}, each record one" if bare else unit.name
 
 
 def _what(run: RunRecord, account: Account) -> str:

@@ -7,10 +7,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from privet.data.dataset import EXAMPLE
 from privet.reports import card, figures
 from privet.reports.curves import Curves, detection_bound_from_epsilon
 from privet.reports.event_tree import event_tree
 from privet.reports.look import badge, page
+from privet.reports.mechanism import clipping_text, sampler_note
 
 # The rate at which membership attacks are usually compared (Carlini et al. 2022).
 FALSE_POSITIVES = 0.01
@@ -18,10 +20,12 @@ FALSE_POSITIVES = 0.01
 # What a reader may not know about the terms of a mechanism; added behind the value.
 _MECHANISM = {
     "sampling_rate": "the chance of one unit to be in a step",
+    "cycle": "the steps in which one unit has one turn",
     "clip_norm": "the longest gradient of one unit",
     "noise_multiplier": "in clip norms",
     "normaliser": "the constant divisor of each step",
     "redone_steps": "after interruptions",
+    "torch_draws": "whether PyTorch's generators drew dropout, views or a unit's records",
 }
 _SELECTION = {
     "mean": "the expected number of runs; the true one stays secret",
@@ -59,6 +63,8 @@ def _view(trust: Mapping[str, Any], curves: Curves) -> dict[str, Any]:
         "method": str(trust.get("method", "unknown method")),
         "analysis": str(trust.get("analysis", "")),
         "data_name": str(_part(trust, "data").get("name", "unnamed data")),
+        "unit": str(_part(trust, "data").get("unit", EXAMPLE)),
+        "of_records": str(_part(trust, "data").get("unit", EXAMPLE)) == EXAMPLE,
         "headline": headline,
         "withheld": card.withheld(trust),
         "statements": card.statements(trust),
@@ -67,7 +73,7 @@ def _view(trust: Mapping[str, Any], curves: Curves) -> dict[str, Any]:
         "plots": _plots(trust, curves, headline, bound),
         "cautions": _cautions(trust, headline),
         "utility": _utility(trust),
-        "mechanism": _explained(_part(trust, "mechanism"), _MECHANISM),
+        "mechanism": _mechanism(trust),
         "tuning": _tuning(trust),
         "data": _data_facts(trust),
         "provenance": _provenance(trust),
@@ -156,6 +162,16 @@ def _explained(part: Mapping[str, Any], meanings: Mapping[str, str]) -> dict[str
     return facts
 
 
+def _mechanism(trust: Mapping[str, Any]) -> dict[str, str]:
+    part, note = _part(trust, "mechanism"), sampler_note(trust)
+    facts = _explained(part, _MECHANISM)
+    if "clipping" in part:
+        facts["clipping"] = clipping_text(part["clipping"])
+    if note:
+        facts["sampler"] += f": {note}"
+    return facts
+
+
 def _tuning(trust: Mapping[str, Any]) -> dict[str, str]:
     """How the settings were chosen, and by what mechanism where it was a private one."""
     said, selected = card.tuning(trust), _part(_part(trust, "tuning"), "selected")
@@ -170,10 +186,11 @@ def _data_facts(trust: Mapping[str, Any]) -> dict[str, str]:
     facts = {}
     if "name" in data:
         facts["name"] = str(data.pop("name"))
+    counted = f" {data['unit']}s" if "unit" in data else ""
     if "unit" in data:
-        facts["unit of privacy"] = f"one {data.pop('unit')}"
+        facts["unit of privacy"] = _unit(data.pop("unit"), data.pop("grouped", None))
     if "nominal_size" in data:
-        facts["nominal size"] = f"{data.pop('nominal_size')} (declared, not counted)"
+        facts["nominal size"] = f"{data.pop('nominal_size')}{counted} (declared, not counted)"
     if "classes" in data:
         facts["classes"] = _shortened(data.pop("classes"))
     if "bounds" in data:
@@ -185,6 +202,14 @@ def _data_facts(trust: Mapping[str, Any]) -> dict[str, str]:
     if "learned" in data:
         facts["learned privately"] = _learned(trust, data.pop("learned"))
     return facts | _texts(data)
+
+
+def _unit(name: Any, grouped: Any) -> str:
+    """What is protected as one; and where only a name says whose a record is, that it does."""
+    if grouped:
+        return f"one {name}, with all its records"
+    bare = grouped is False and name != EXAMPLE
+    return f"one {name}, if none has more than one record" if bare else f"one {name}"
 
 
 def _learned(trust: Mapping[str, Any], learned: Any) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from privet.reports import card, figures
+from privet.reports.mechanism import sampler_note, unusual
 
 # What one screen of 24 lines has room for; the report holds the rest.
 _MOST_REASONS = 3
@@ -48,9 +49,11 @@ def _rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
     analysis = f" ({trust['analysis']} analysis)" if trust.get("analysis") else ""
     yield "model", _plain(f"{trust.get('method')}{analysis} on {data.get('name')}")
     yield "accuracy", _plain(_accuracy(trust))
-    yield from _privacy_rows(trust)
+    notes = [note for note in (sampler_note(trust), ", ".join(unusual(trust))) if note]
+    yield from _privacy_rows(trust, taken=len(notes))
     yield from _caution_row(trust)
     yield "mechanism", _plain(_mechanism(trust.get("mechanism") or {}))
+    yield from (("", _plain(note)) for note in notes)
     tuning = card.tuning(trust)
     yield "tuning", _plain(tuning.sentence)
     if tuning.chosen:
@@ -60,27 +63,32 @@ def _rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
 
 def _caution_row(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
     size = (trust.get("data") or {}).get("nominal_size") or 0
-    deltas = [s.delta for s in card.statements(trust)]
-    if size and deltas and max(deltas) * size >= 1:
-        words = f"delta is not below 1/{size}: such a guarantee allows publishing a whole record"
+    stated = card.statements(trust)
+    if size and stated and max(s.delta for s in stated) * size >= 1:
+        words = (
+            f"delta is not below 1/{size}: "
+            f"such a guarantee allows publishing a whole {stated[0].unit}"
+        )
         yield "caution", [(words, "bold red")]
 
 
-def _privacy_rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
+def _privacy_rows(trust: Mapping[str, Any], *, taken: int) -> Iterator[tuple[str, Words]]:
+    """Reasons and statements, fewer by as many as there are notes elsewhere."""
     reasons, statements = card.withheld(trust), card.statements(trust)
+    most = _MOST_REASONS - taken
     title = "privacy"
     if reasons or not statements:
         said = "no privacy guarantee is given" if reasons else "the card states no guarantee"
         yield title, [("withheld", _STYLES["withheld"]), (f": {said}", "")]
         title = ""
-    for reason in reasons[:_MOST_REASONS]:
+    for reason in reasons[:most]:
         yield "", _plain(f"- {reason}")
-    room = _MOST_REASONS_AND_STATEMENTS - len(reasons[:_MOST_REASONS])
+    room = _MOST_REASONS_AND_STATEMENTS - taken - len(reasons[:most])
     # where not all find room, a contradiction must
     for statement in sorted(statements, key=lambda s: not s.contradicted)[:room]:
         yield title, _statement(statement)
         title = ""
-    hidden = len(reasons[_MOST_REASONS:]) + len(statements[room:])
+    hidden = len(reasons[most:]) + len(statements[room:])
     if hidden:
         yield "", _plain(f"and {hidden} more, see the report")
 
@@ -120,8 +128,11 @@ def _mechanism(mechanism: Mapping[str, Any]) -> str:
     steps, sampler, rate, noise, clip = (figures.value_text(mechanism[name]) for name in known)
     redone = mechanism.get("redone_steps")
     again = f" and {redone} charged again" if redone else ""
+    cycle = mechanism.get("cycle", 1)
+    turns = "" if cycle == 1 else f" in cycles of {cycle}"
     return (
-        f"{steps} steps{again}, {sampler} sampling at rate {rate}, noise {noise} x clip norm {clip}"
+        f"{steps} steps{again}{turns}, {sampler} sampling at rate {rate}, "
+        f"noise {noise} x clip norm {clip}"
     )
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Self, final
 
 from privet.data.dataset import Dataset
-from privet.data.identity import enter_in_ledger
+from privet.data.identity import entered_in_ledger
 from privet.engine.account import RunAccount
+from privet.engine.origin import Origin
 from privet.engine.plan import Plan
 from privet.engine.ranks import Ranks
 from privet.errors import InputError
@@ -22,11 +23,15 @@ from privet.training.run_folder import RunFolder
 @final
 @dataclass(frozen=True, kw_only=True)
 class Books:
-    """The ledger, the run's name in it, and the run's folder if it has one."""
+    """The ledger, the run's name in it, and the run's folder if it has one.
+
+    `new_data` is the name of the data set, where this run was the first to enter it.
+    """
 
     ledger: Ledger
     run_id: str
     folder: RunFolder | None
+    new_data: str | None = None
 
     @classmethod
     def begin(
@@ -39,13 +44,16 @@ class Books:
     ) -> Self:
         """Enter the data, and note in a new folder what `reopen` will need; reserve nothing yet."""
         ledger = ledger if ledger is not None else Ledger(default_ledger_path())
-        found_by = {
-            "data_digest": enter_in_ledger(data, ledger),
-            "ledger": str(ledger.path.resolve()),
-            "run": new_run_id(),
-        }
-        folder = None if out is None else RunFolder.create(out, {**record, **found_by})
-        return cls(ledger=ledger, run_id=found_by["run"], folder=folder)
+        new = None if data.name in ledger.names() else data.name
+        run_id = new_run_id()
+        with entered_in_ledger(data, ledger):
+            found_by = {
+                "data_digest": Origin.of(data).sealed(ledger, run_id),
+                "ledger": str(ledger.path.resolve()),
+                "run": run_id,
+            }
+            folder = None if out is None else RunFolder.create(out, {**record, **found_by})
+        return cls(ledger=ledger, run_id=run_id, folder=folder, new_data=new)
 
     @classmethod
     def reopen(
@@ -55,7 +63,8 @@ class Books:
         folder, _ = RunFolder.open(out)
         held.enter_context(folder.locked())  # before anything is read: another may be writing it
         folder, record = RunFolder.open(out)
-        ledger = ledger if ledger is not None else Ledger(record["ledger"])
+        ledger = ledger if ledger is not None else ledger_of(record)
+        require_begun(folder, record, ledger)
         return cls(ledger=ledger, run_id=record["run"], folder=folder), record
 
     def open_account(self, data: Dataset, plan: Plan, *, private: bool) -> RunAccount:
@@ -85,11 +94,52 @@ class Books:
         return Release.load(self.folder.folder)
 
     def discard(self) -> None:
-        """Take back a run that did not begin, and its reservation if there is one."""
+        """Take back a run that did not begin, its reservation and its data's entry if it is new."""
         if self.folder is not None:
             self.folder.discard()
         with contextlib.suppress(InputError):  # the ledger does not know the run
             self.ledger.settle(self.run_id)
+        if self.new_data is not None:
+            self.ledger.withdraw(self.new_data)
+
+
+def ledger_of(record: Mapping[str, Any]) -> Ledger:
+    """The ledger that a run began with; another one, or a new one, knows nothing of it."""
+    path = Path(record["ledger"])
+    if not path.exists():
+        raise InputError(
+            "the ledger of the run is not there",
+            got=path,
+            fix="restore it: the run is charged to it",
+        )
+    return Ledger(path)
+
+
+def require_begun(folder: RunFolder, record: Mapping[str, Any], ledger: Ledger) -> None:
+    """Refuse to go on with a run that was killed before its first step, and say what it cost.
+
+    The ledger knows a run by its reservation; the first checkpoint stands before the first charge.
+    """
+    run_id, again = record["run"], f"delete {folder.folder} and start again"
+    known = ledger.knows(run_id)
+    if not known and folder.checkpoint.exists():
+        raise InputError(
+            "the ledger does not know the run",
+            got=f"run {run_id}, {ledger.path}",
+            expected="the ledger that the run began with",
+        )
+    if not known:
+        raise InputError(
+            "the run was killed before it began: nothing was trained and nothing is charged",
+            got=folder.folder,
+            fix=again,
+        )
+    if not folder.checkpoint.exists() and not folder.is_saved and ledger.run(run_id).charged == 0:
+        raise InputError(
+            "the run was killed before its first step: nothing was trained and nothing is charged",
+            got=folder.folder,
+            fix=f"give its reservation back (privet ledger settle {run_id}), {again}",
+        )
 
 
 def require_as_many(ranks: Ranks, began_with: int) -> None:

@@ -19,6 +19,7 @@ from privet.data.identity import enter_in_ledger
 from privet.engine.account import Account, KeptByLead
 from privet.engine.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint, shared
 from privet.engine.handover import private_figures, state
+from privet.engine.origin import Origin
 from privet.engine.plan import Plan
 from privet.engine.prepare import assemble
 from privet.engine.ranks import Ranks, require_same_start, weights_of
@@ -146,12 +147,16 @@ def _restored_trainer(
 
 def set_as_begun(record: dict[str, Any], data: Dataset, ledger: Ledger) -> None:
     """Bring about what a resumed run needs to repeat itself; refuse other data."""
+    if Origin.of(data).sealed(ledger, record["run"]) != record["data_digest"]:
+        raise InputError(
+            "the data changed since the run began",
+            got=data.name,
+            expected="the same records in the same order, declared alike",
+            fix="load them as they were; or start a new run",
+        )
+    enter_in_ledger(data, ledger)
     # Sums are rounded by the number of threads; only the same one repeats the lost steps exactly.
     torch.set_num_threads(record["threads"])
-    if enter_in_ledger(data, ledger) != record["data_digest"]:
-        raise InputError(
-            "the data changed since the run began", got=data.name, fix="start a new run"
-        )
 
 
 def build(
@@ -212,7 +217,7 @@ def _closed(
         method="dpsgd",
         model_name=settings.model,
         config=asdict(settings) | {"noise_seed": None},
-        tuning=tuning_of(settings.recipe, data.name),
+        tuning=tuning_of(settings.recipe, data.name, asdict(settings)),
     )
     if folder is not None:
         write_json(folder.figures, private_figures(release, data), private=True)

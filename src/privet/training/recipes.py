@@ -6,7 +6,7 @@ other data they are as good as public knowledge.
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ _SCATTERED: Final = {
     "ema": 0.98,
 }
 
+_NATURAL: Final = _SCATTERED | {"model": "scatter-natural", "batch": 8192, "learning_rate": 1.0}
+
 RECIPES: Final[Mapping[str, Recipe]] = {
     recipe.name: recipe
     for recipe in (
@@ -39,7 +41,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
             name="mnist",
             summary="linear on scattering features, tuned on MNIST at epsilon 3",
             tuned_on="mnist",
-            settings=_SCATTERED | {"learning_rate": 0.5},
+            settings=_SCATTERED | {"batch": 8192, "epochs": 100, "learning_rate": 1.5},
         ),
         Recipe(
             name="mnist-small-epsilon",
@@ -57,8 +59,13 @@ RECIPES: Final[Mapping[str, Recipe]] = {
             name="cifar10",
             summary="two convolutions on scattering features, tuned on CIFAR-10 at epsilon 3",
             tuned_on="cifar10",
-            settings=_SCATTERED
-            | {"model": "scatter-cnn", "batch": 8192, "epochs": 100, "learning_rate": 1.0},
+            settings=_NATURAL | {"epochs": 100},
+        ),
+        Recipe(
+            name="cifar10-large-epsilon",
+            summary="the same, tuned at epsilon 8",
+            tuned_on="cifar10",
+            settings=_NATURAL | {"epochs": 200},
         ),
     )
 }
@@ -77,20 +84,41 @@ def find_recipe(name: str) -> Recipe:
     )
 
 
-def tuning_of(recipe: str | None, data: str) -> Tuning:
-    """What a release of a run on `data` says about the choice of its settings."""
+def settings_of(name: str | None, given: Collection[str], nominal_size: int) -> dict[str, Any]:
+    """The settings of the recipe `name`, if any, that the user has not `given`."""
+    if name is None:
+        return {}
+    recipe = find_recipe(name)
+    left = {key: value for key, value in recipe.settings.items() if key not in given}
+    if left.get("batch", 0) > nominal_size:
+        raise InputError(
+            f"the batch of recipe '{name}' is larger than the data",
+            got=f"batch {left['batch']}, which was tuned on '{recipe.tuned_on}'",
+            expected=f"1 to the nominal size {nominal_size}",
+            fix=f"give a batch of your own, as in --batch {max(1, nominal_size // 5)}",
+        )
+    return left
+
+
+def _overridden(recipe: Recipe, used: Mapping[str, Any]) -> str:
+    """Which settings of the recipe the run did not take, and what it took."""
+    changed = [
+        f"{name} {used[name]}"
+        for name, value in recipe.settings.items()
+        if name in used and used[name] != value
+    ]
+    return f"; overridden: {', '.join(changed)}" if changed else ""
+
+
+def tuning_of(recipe: str | None, data: str, used: Mapping[str, Any]) -> Tuning:
+    """What a release of a run on `data` with the settings `used` says about their choice."""
     if recipe is None:
         return DECLARED
-    source = find_recipe(recipe).tuned_on
+    source, overridden = find_recipe(recipe).tuned_on, _overridden(find_recipe(recipe), used)
     if source == data:
         return Tuning(
             kind="uncharged",
-            detail=f"recipe '{recipe}' was tuned on a part of these training records, at no charge",
-            assumption="the choice of the settings, made on these records without charge, reveals"
-            " nothing",
+            detail=f"recipe '{recipe}' was tuned on a part of these training records, at no charge"
+            f"{overridden}",
         )
-    return Tuning(
-        kind="public",
-        detail=f"recipe '{recipe}' was tuned on '{source}'",
-        assumption="what was changed in the recipe was not chosen on these records",
-    )
+    return Tuning(kind="public", detail=f"recipe '{recipe}' was tuned on '{source}'{overridden}")

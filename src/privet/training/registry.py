@@ -6,10 +6,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from privet.data.dataset import Dataset
+from privet.engine.arguments import require_dataset, require_ledger, shown
 from privet.errors import InputError
 from privet.release import Release
 from privet.training import dpsgd
-from privet.training.recipes import find_recipe
+from privet.training.recipes import settings_of
 from privet.training.settings import Settings
 
 
@@ -42,12 +43,12 @@ def describe_methods() -> list[Method]:
 
 def find_method(name: str) -> Method:
     """A method by name; an unknown one is bad input."""
-    if name in METHODS:
+    if isinstance(name, str) and name in METHODS:
         return METHODS[name]
-    near = difflib.get_close_matches(name, METHODS, n=1)
+    near = difflib.get_close_matches(name, METHODS, n=1) if isinstance(name, str) else []
     raise InputError(
         "unknown method",
-        got=f"'{name}'",
+        got=shown(name),
         expected=f"one of {', '.join(METHODS)}",
         fix=f"did you mean '{near[0]}'?" if near else "see `privet methods`",
     )
@@ -66,6 +67,8 @@ def train(
         options: the method's settings, and `out` (folder), `ledger`, `watch`.
     """
     chosen = find_method(method)
+    require_dataset(data)
+    require_ledger(options.get("ledger"))
     names = {field.name for field in fields(chosen.settings)}
     unknown = set(options) - names - {"out", "ledger", "watch", "reference"}
     if unknown:
@@ -74,14 +77,9 @@ def train(
             got=", ".join(sorted(unknown)),
             expected=f"some of {', '.join(sorted(names))}",
         )
-    chosen_settings = _recipe_of(options) | {k: v for k, v in options.items() if k in names}
+    given = {k: v for k, v in options.items() if k in names}
+    chosen_settings = settings_of(options.get("recipe"), given, data.nominal_size) | given
     rest = {k: v for k, v in options.items() if k not in names}
     return chosen.run(
         data, chosen.settings(epsilon=epsilon, delta=delta, **chosen_settings), **rest
     )
-
-
-def _recipe_of(options: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the recipe named in the options, if any."""
-    name = options.get("recipe")
-    return {} if name is None else dict(find_recipe(name).settings)

@@ -2,11 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, get_args, get_type_hints
+
+from torch import nn
 
 from privet.data.dataset import Dataset
+from privet.engine.arguments import shown
+from privet.engine.examples import CONTRIBUTION
 from privet.engine.plan import Plan
 from privet.engine.prepare import Extras, left_for_training
+from privet.engine.turns import Turns
 from privet.errors import InputError
 from privet.guarantee import check_target
 from privet.models import default_model
@@ -23,6 +28,15 @@ CHOICES: Final = {
     "clipping": GEOMETRIES,
     "augment": AUGMENTATIONS,
     "sampler": SAMPLERS,
+}
+
+
+_KINDS: Final = {
+    float: "a number",
+    int: "a whole number",
+    str: "a name",
+    bool: "True or False",
+    type(None): "None",
 }
 
 
@@ -71,7 +85,7 @@ class Settings:
     momentum: float = 0.9
     clip_norm: float = 1.0
     clipping: str = "flat"
-    contribution: int = 8
+    contribution: int = CONTRIBUTION
     augment: str = "none"
     views: int = 1
     ema: float = 0.0
@@ -87,6 +101,7 @@ class Settings:
     noise_seed: int | None = None
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         check_target(self.epsilon, self.delta)
         for name in ("learning_rate", "clip_norm", "epochs"):
             value = getattr(self, name)
@@ -96,9 +111,9 @@ class Settings:
             value = getattr(self, name)
             if not 0 <= value < 1:
                 raise InputError(f"bad {name}", got=value, expected=f"0 <= {name} < 1")
-        for name in ("contribution", "views", "bands"):
+        for name in ("contribution", "views", "bands", "checkpoint_every"):
             value = getattr(self, name)
-            if not (isinstance(value, int) and value >= 1):
+            if value is not None and value < 1:
                 raise InputError(f"bad {name}", got=value, expected="a whole number, at least 1")
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
@@ -108,6 +123,22 @@ class Settings:
                     expected=f"one of {', '.join(known)}",
                 )
         self._check_together()
+
+    def _check_kinds(self) -> None:
+        if isinstance(self.model, nn.Module):
+            raise InputError(
+                "a setting names the model",
+                got=f"a module ({type(self.model).__name__})",
+                expected="a name of `privet models`",
+                fix="train a module of your own with privet.make_private",
+            )
+        for name, hint in get_type_hints(type(self)).items():
+            value, kinds = getattr(self, name), get_args(hint) or (hint,)
+            as_number = isinstance(value, int) and float in kinds
+            is_flag = isinstance(value, bool) and bool not in kinds
+            if is_flag or not (as_number or isinstance(value, kinds)):
+                expected = " or ".join(_KINDS[kind] for kind in kinds)
+                raise InputError(f"bad {name}", got=shown(value), expected=expected)
 
     def _check_together(self) -> None:
         if self.views > 1 and self.augment == "none":
@@ -133,6 +164,14 @@ class Settings:
         """The plan, calibrated to the target; `whole` as in `Plan.calibrate`."""
         filled = self.filled_for(data)
         assert filled.batch is not None
+        _, steps = Turns(
+            sampler=self.sampler,
+            batch=filled.batch,
+            nominal_size=data.nominal_size,
+            epochs=self.epochs,
+            cycle=self.cycle,
+            bands=0 if self.bands == 1 else self.bands,
+        ).resolved()
         return Plan.calibrate(
             epsilon=left_for_training(self.epsilon, data),
             delta=self.delta,
@@ -143,15 +182,13 @@ class Settings:
             unit=data.unit,
             sampler=self.sampler,
             cycle=self.cycle,
-            bands=self._coefficients(filled.batch, data.nominal_size),
+            bands=self._coefficients(steps),
             whole=whole,
         )
 
-    def plan_like(self, plan: Plan, data: Dataset) -> Plan:
+    def plan_like(self, plan: Plan) -> Plan:
         """`plan` for these settings, which differ from its own in nothing that its event shows."""
-        assert self.batch is not None
-        bands = self._coefficients(self.batch, data.nominal_size)
-        return replace(plan, clip_norm=self.clip_norm, bands=bands)
+        return replace(plan, clip_norm=self.clip_norm, bands=self._coefficients(plan.steps))
 
     def extras(self) -> Extras:
         """What makes the training strong and leaves its guarantee as it is."""
@@ -162,10 +199,9 @@ class Settings:
             ema=self.ema or None,
         )
 
-    def _coefficients(self, batch: int, nominal_size: int) -> tuple[float, ...]:
+    def _coefficients(self, steps: int) -> tuple[float, ...]:
         if self.bands == 1:
             return ()
-        steps = max(1, round(self.epochs * nominal_size / batch))
         workload = Workload(
             steps=steps,
             momentum=self.momentum if self.optimizer == "sgd" else 0.0,

@@ -47,8 +47,10 @@ from typing import Any
 import torch
 
 from privet.data.dataset import Dataset
-from privet.data.identity import enter_in_ledger
+from privet.data.identity import entered_in_ledger
+from privet.engine.arguments import require_dataset, require_ledger
 from privet.engine.handover import private_figures
+from privet.engine.origin import Origin
 from privet.engine.ranks import Ranks
 from privet.engine.tuned import Selected, Tuning, score_noise
 from privet.errors import InputError
@@ -56,7 +58,8 @@ from privet.files import write_json
 from privet.ledger import Ledger, default_ledger_path, new_run_id
 from privet.release import Release
 from privet.training import dpsgd
-from privet.training.recipes import find_recipe, tuning_of
+from privet.training.books import ledger_of, require_begun
+from privet.training.recipes import settings_of, tuning_of
 from privet.training.registry import find_method
 from privet.training.run_folder import RunFolder
 from privet.tuning.checkpoint import Best, Standing
@@ -102,6 +105,8 @@ def tune(
         settings: further settings of the method, with one value each.
     """
     find_method(method)
+    require_dataset(data)
+    require_ledger(ledger)
     _require_alone()
     if out is not None:
         RunFolder(Path(out)).require_free()
@@ -111,14 +116,17 @@ def tune(
     chosen = Search.of(search, _recipe_of(settings, search, data) | given)
     ledger = ledger if ledger is not None else Ledger(default_ledger_path())
     record = _planned(chosen, asked, data, ledger) | {"method": method, "data": reference}
-    folder = None if out is None else RunFolder.create(out, record)
-    task = Task.of(record, data, ledger, folder)
-    try:
-        task.reserve()
-    except BaseException:
-        if folder is not None:
-            folder.discard()
-        raise
+    with entered_in_ledger(data, ledger):
+        # Who is held out is drawn by place: resuming needs the records in the same order.
+        record["data_digest"] = Origin.of(data).sealed(ledger, record["run"])
+        folder = None if out is None else RunFolder.create(out, record)
+        task = Task.of(record, data, ledger, folder)
+        try:
+            task.reserve()
+        except BaseException:
+            if folder is not None:
+                folder.discard()
+            raise
     with contextlib.nullcontext() if folder is None else folder.locked():
         standing = Standing(randomness=dpsgd.fresh_randomness(task.search.base))
         task.remember(standing)
@@ -141,13 +149,14 @@ def resume(
     folder, _ = RunFolder.open(out)
     with folder.locked():  # before anything is read: another process may be writing it
         folder, record = RunFolder.open(out)
-        ledger = ledger if ledger is not None else Ledger(record["ledger"])
+        ledger = ledger if ledger is not None else ledger_of(record)
         if folder.is_saved:  # killed after the release was written: only the cleaning up is left
             ledger.settle(record["run"])
             folder.forget_keys()
             return Release.load(folder.folder)
         task = Task.of(record, data, ledger, folder)
         _require_kept_keys(task)
+        require_begun(folder, record, ledger)
         dpsgd.set_as_begun(record, data, ledger)
         task.require_reserved()
         device = dpsgd.require_device(task.search.base.device)
@@ -161,14 +170,13 @@ def _recipe_of(
     name = settings.get("recipe")
     if name is None:
         return {}
-    if tuning_of(name, data.name).kind == "uncharged":
+    if tuning_of(name, data.name, {}).kind == "uncharged":
         raise InputError(
             f"recipe '{name}' was tuned on these records at no charge",
             expected="a search whose every choice is charged",
             fix="leave the recipe out",
         )
-    chosen = find_recipe(name).settings
-    return {k: v for k, v in chosen.items() if k not in settings and k not in search}
+    return settings_of(name, {*settings, *search}, data.nominal_size)
 
 
 def _planned(chosen: Search, asked: Selected, data: Dataset, ledger: Ledger) -> dict[str, Any]:
@@ -185,7 +193,6 @@ def _planned(chosen: Search, asked: Selected, data: Dataset, ledger: Ledger) -> 
         "search": {name: list(values) for name, values in chosen.axes.items()},
         "plan": plan.to_json(),
         "selected": asdict(replace(asked, score_multiplier=noise)),
-        "data_digest": enter_in_ledger(data, ledger),
         "ledger": str(ledger.path.resolve()),
         "run": new_run_id(),
         "threads": torch.get_num_threads(),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import dp_accounting as dp
 
@@ -22,11 +22,6 @@ from privet.training.run_folder import RunFolder
 from privet.training.settings import Settings
 from privet.tuning.checkpoint import Standing
 from privet.tuning.search import Search
-
-ASSUMPTION: Final = (
-    "the candidates and the settings that were not searched were not chosen on these records, and"
-    " the number of runs stays secret"
-)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,7 +61,6 @@ class Task:
             kind="charged",
             detail=f"the best of a random number of runs ({self.selected.mean:g} expected), by a"
             f" noisy score, among {len(self.search)} candidates",
-            assumption=ASSUMPTION,
             selected=self.selected,
         )
 
@@ -86,6 +80,7 @@ class Task:
             step_event=self.event,
             steps=1,
             run_id=self.run_id,
+            adjacency=self.plan.sampler.adjacencies[0],
         )
 
     def require_reserved(self) -> None:
@@ -103,7 +98,7 @@ class Task:
         self, data: Dataset, settings: Settings, trial: int, keys: Randomness
     ) -> PrivateTrainer:
         """A trial's trainer, with keys of its own."""
-        plan = settings.plan_like(self.plan, data)
+        plan = settings.plan_like(self.plan)
         randomness = Randomness(
             init_seed=settings.init_seed,
             sampling=keys.sampling.branch(purpose="trial", step=trial),

@@ -1,0 +1,178 @@
+"""What a caller in Python gave, checked before anything is reserved.
+
+One line that says what to give instead, not Python's own error from somewhere inside.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from privet.data.dataset import Bounds, Dataset
+from privet.errors import InputError, PrivetError
+from privet.ledger import Ledger
+from privet.models.tokens import Tokens
+from privet.privacy.geometry import Geometry, trainable
+from privet.privacy.probing import undisturbed
+from privet.privacy.units import PerExampleLoss, cross_entropy
+
+
+def require_dataset(data: object) -> None:
+    """Refuse what does not carry its public facts."""
+    if not isinstance(data, Dataset):
+        raise InputError(
+            "the data are no Dataset",
+            got=shown(data),
+            expected="arrays with declared bounds, classes and size: a privet.data.Dataset",
+            fix=f"load it: privet.data.load({data!r})"
+            if isinstance(data, str)
+            else "declare them, arrays in NumPy: privet.data.Dataset("
+            "train=privet.data.Split(x=..., y=...), ...)",
+        )
+
+
+def require_ledger(ledger: object) -> None:
+    """Refuse what is neither a ledger nor left out."""
+    if not (ledger is None or isinstance(ledger, Ledger)):
+        raise InputError("no ledger", got=shown(ledger), fix="open one: privet.Ledger(path)")
+
+
+def require_model(model: object) -> None:
+    """Refuse what has no weights to train."""
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            "the model is no module",
+            got=shown(model),
+            expected="an nn.Module",
+            fix=f"build it: privet.models.create({model!r}, data.shape, len(data.classes))"
+            if isinstance(model, str)
+            else "give the module itself, not its class or its output",
+        )
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise InputError(
+            "the model has a lazy layer, whose shape is not known yet",
+            fix="pass one made-up batch through it before you build the optimiser",
+        )
+    if not trainable(model):
+        raise InputError("the model has no trainable parameter", fix="unfreeze a layer")
+
+
+def require_optimizer(optimizer: object) -> None:
+    """Refuse what is no optimiser, such as its class."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InputError(
+            "no optimiser",
+            got=shown(optimizer),
+            expected="a torch.optim.Optimizer",
+            fix="build it: torch.optim.SGD(model.parameters(), lr=0.1)",
+        )
+
+
+def require_geometry(geometry: object) -> None:
+    """Refuse what is no geometry, such as the name of one."""
+    if not isinstance(geometry, Geometry):
+        raise InputError(
+            "no geometry of clipping",
+            got=shown(geometry),
+            fix="write privet.privacy.geometry.Geometry(name)",
+        )
+
+
+def require_numbers(**values: object) -> None:
+    """Refuse what is no number, by the name of its argument."""
+    for name, value in values.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise InputError(f"bad {name}", got=shown(value), expected="a number")
+
+
+def require_fitting(
+    model: nn.Module, loss: PerExampleLoss, data: Dataset, probe: tuple[Tensor, Tensor]
+) -> None:
+    """Refuse a model that cannot take examples like these, or that a loss cannot judge.
+
+    Both are tried on made-up inputs, never on records.
+    """
+    _require_vocabulary(model, data.bounds)
+    x, y = _with_extremes(*probe, classes=len(data.classes))
+    with undisturbed(model), torch.no_grad():
+        model.eval()
+        outputs = _tried(
+            lambda: model(x.clone()),
+            what="the model does not take such examples",
+            expected=f"a model of numbers in [0, 1], in the shape {data.shape} for each example",
+            fix=_way_in(model),
+        )
+        _require_scores(outputs, loss, data, len(x))
+        _tried(
+            lambda: loss(outputs, y),
+            what="the loss does not take the model's outputs",
+            expected="loss(outputs, labels) with one value for each example",
+            fix=f"the outputs have shape {tuple(outputs.shape)}, the labels {tuple(y.shape)}",
+        )
+
+
+def _with_extremes(x: Tensor, y: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
+    """Also the least and the greatest input and label: the first and the last of a table."""
+    ends = torch.stack([torch.zeros_like(x[0]), torch.ones_like(x[0])])
+    return torch.cat([x, ends]), torch.cat([y, y.new_tensor([0, classes - 1])])
+
+
+def _tried(attempt: Callable[[], Tensor], *, what: str, expected: str, fix: str) -> Tensor:
+    try:
+        return attempt()
+    except PrivetError:
+        raise
+    except Exception as error:  # whatever a user's own code may do
+        first = str(error).splitlines()[0] if str(error) else ""
+        raise InputError(
+            what, got=f"{type(error).__name__}: {first}", expected=expected, fix=fix
+        ) from error
+
+
+def _way_in(model: nn.Module) -> str:
+    kinds = {type(module) for module in model.modules()}
+    if nn.Embedding in kinds and Tokens not in kinds:
+        return "let tokens pass privet.models.Tokens(size) first: it makes whole numbers of them"
+    return "try it: model(torch.rand(4, *data.shape))"
+
+
+def _require_scores(outputs: object, loss: PerExampleLoss, data: Dataset, n: int) -> None:
+    if not isinstance(outputs, Tensor):
+        raise InputError(
+            "the model does not return one tensor",
+            got=shown(outputs),
+            expected="a tensor with one row for each example",
+            fix="wrap the model in a module that returns its scores",
+        )
+    # A loss of one's own may read the outputs otherwise; cross entropy reads one score a class.
+    classes = len(data.classes)
+    if loss is cross_entropy and len(outputs) == n and outputs.shape[1:] != (classes,):
+        raise InputError(
+            "the model's outputs are not the classes of the data",
+            got=f"{tuple(outputs.shape[1:])} outputs for each example",
+            expected=f"({classes},): one score for each class of '{data.name}'",
+            fix=f"end the model with {classes} outputs",
+        )
+
+
+def _require_vocabulary(model: nn.Module, bounds: Bounds) -> None:
+    """Tokens are read back right only if the declared bounds are those of the vocabulary."""
+    declared = set(zip(bounds.low, bounds.high, strict=True))
+    for module in model.modules():
+        if isinstance(module, Tokens) and (0.0, module.size - 1.0) not in declared:
+            raise InputError(
+                "the tokens are not those of the data's bounds",
+                got=f"Tokens({module.size})",
+                expected=f"bounds from 0 to {module.size - 1}",
+                fix="declare the size of the vocabulary in both places",
+            )
+
+
+def shown(value: object) -> str:
+    """A value as an error may show it: a plain one as it is, otherwise its type alone."""
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"an object of type {type(value).__name__}"

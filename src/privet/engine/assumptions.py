@@ -1,0 +1,48 @@
+"""What must hold outside the code for a proof to cover a release, read off its trust card.
+
+One list for both sides: the hand-over states it, and verification asks for no less. So every
+condition must be a fact that the card itself states.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from privet.data.dataset import EXAMPLE
+from privet.engine.generators import TORCH_DRAWS
+from privet.engine.tuned import Tuning
+from privet.guarantee import Adjacency
+from privet.privacy.sampling import sampler_of
+
+ALWAYS: Final = (
+    "the sampling and noise keys stay secret",
+    "AES-256 and keyed BLAKE2b are pseudo-random",
+    "the model treats every example apart and keeps rows in their places"
+    " (probed on made-up batches)",
+    "sums and noise in floating point behave as the real numbers they round",
+    "what the weights do is released, not the time or memory that training took",
+)
+PUBLIC_START: Final = (
+    "the first weights, and all that is frozen, were not learned from these records"
+)
+WHEN_REDONE: Final = "when the run was interrupted did not depend on the records"
+SIZE_IS_PUBLIC: Final = "the number of units is public: shuffled batches depend on it"
+
+
+def assumptions_of(trust: Mapping[str, Any]) -> tuple[str, ...]:
+    """The least that every proved statement of this card rests on."""
+    return (*ALWAYS, *_of_this_one(trust))
+
+
+def _of_this_one(trust: Mapping[str, Any]) -> Iterator[str]:
+    data, mechanism = trust["data"], trust["mechanism"]
+    yield Tuning.from_json(trust["tuning"]).assumption
+    if data["unit"] != EXAMPLE and not data["grouped"]:
+        yield f"no {data['unit']} has more than one record: no column says whose each is"
+    if trust["provenance"]["init_seed"] is None:
+        yield PUBLIC_START
+    if mechanism["redone_steps"] > 0:
+        yield WHEN_REDONE
+    if mechanism["torch_draws"]:
+        yield TORCH_DRAWS
+    if Adjacency.ADD_REMOVE not in sampler_of(mechanism).adjacencies:
+        yield SIZE_IS_PUBLIC

@@ -1,0 +1,50 @@
+"""How a model was trained, in words: what its sampler rests on, and what is not the default."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from privet.reports import figures
+
+_SAMPLERS: Final = {
+    "cyclic-poisson": "a unit has its turn once in {cycle} steps, and then joins by chance",
+    "fixed-batches": "disjoint batches, dealt once; no amplification by sampling",
+    "shuffled": "no amplification by sampling; zero-out and replace-one neighbours, not"
+    " add/remove; the number of units is public",
+}
+_NUMBERS: Final = {"per-layer": "shares of the layers", "weighted": "weights of the layers"}
+
+
+def sampler_note(trust: Mapping[str, Any]) -> str:
+    """What a reader must know of the sampler; nothing for Poisson sampling, the default."""
+    mechanism = _part(trust, "mechanism")
+    note = _SAMPLERS.get(str(mechanism.get("sampler")), "")
+    return note.format(cycle=figures.value_text(mechanism.get("cycle")))
+
+
+def unusual(trust: Mapping[str, Any]) -> Iterator[str]:
+    """Clipping, noise and views, where they are not the default."""
+    mechanism, config = _part(trust, "mechanism"), _part(_part(trust, "provenance"), "config")
+    geometry = _part(mechanism, "clipping").get("name", "flat")
+    if geometry != "flat":
+        yield f"{geometry} clipping"
+    bands = mechanism.get("bands")
+    if isinstance(bands, list) and bands:
+        yield f"noise correlated over {len(bands)} steps"
+    augment = config.get("augment", "none")
+    if augment != "none":
+        yield f"{config.get('views', 1)} random view(s) of each example ({augment})"
+
+
+def clipping_text(clipping: Any) -> str:
+    """The geometry with its public numbers."""
+    if not isinstance(clipping, Mapping) or "name" not in clipping:
+        return figures.value_text(clipping)
+    name, numbers = str(clipping["name"]), clipping.get("numbers")
+    if not numbers:
+        return name
+    return f"{name}; {_NUMBERS.get(name, 'numbers')}: {figures.value_text(numbers)}"
+
+
+def _part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = whole.get(name)
+    return part if isinstance(part, Mapping) else {}

@@ -1,0 +1,55 @@
+from typing import Any
+
+import pytest
+
+from privet.privacy.sampling import SAMPLERS
+from privet.reports.mechanism import clipping_text, sampler_note, unusual
+
+
+def trained(mechanism: dict[str, Any], **config: Any) -> dict[str, Any]:
+    return {"mechanism": mechanism, "provenance": {"config": config}}
+
+
+def test_the_defaults_need_no_words() -> None:
+    plain = {"sampler": "poisson", "clipping": {"name": "flat", "numbers": {}}, "bands": []}
+    for trust in (trained(plain, augment="none", views=1), trained({}), {}):
+        assert sampler_note(trust) == ""
+        assert list(unusual(trust)) == []
+
+
+def test_every_sampler_but_the_default_says_what_it_rests_on() -> None:
+    notes = {name: sampler_note(trained({"sampler": name, "cycle": 7})) for name in SAMPLERS}
+    assert {name for name, note in notes.items() if not note} == {"poisson"}
+    # amplified or not: as in the table of `privacy.sampling`
+    unamplified = {name for name, note in notes.items() if "no amplification" in note}
+    assert unamplified == {"fixed-batches", "shuffled"}
+    assert "once in 7 steps" in notes["cyclic-poisson"]
+    for piece in ("zero-out and replace-one", "not add/remove", "number of units is public"):
+        assert piece in notes["shuffled"]
+
+
+def test_what_is_not_the_default_is_named() -> None:
+    trust = trained(
+        {"clipping": {"name": "weighted", "numbers": {"0": 1.5}}, "bands": [0.7, 0.5, 0.4]},
+        augment="shift",
+        views=4,
+    )
+    assert list(unusual(trust)) == [
+        "weighted clipping",
+        "noise correlated over 3 steps",
+        "4 random view(s) of each example (shift)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("clipping", "text"),
+    [
+        ({"name": "flat", "numbers": {}}, "flat"),
+        ({"name": "per-layer", "numbers": {"0": 1.0}}, "per-layer; shares of the layers: 0 1"),
+        ({"name": "weighted", "numbers": {"a": 2.0}}, "weighted; weights of the layers: a 2"),
+        ("something else", "something else"),
+        ({"kind": "new"}, "kind new"),
+    ],
+)
+def test_a_geometry_in_words(clipping: Any, text: str) -> None:
+    assert clipping_text(clipping) == text
