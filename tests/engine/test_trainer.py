@@ -37,7 +37,7 @@ def expected_noise(trainer, total, step):
     n = total.numel()
     scale = trainer.plan.noise_multiplier * trainer.plan.clip_norm
     half = (n + 1) // 2
-    name = hashlib.sha256(total.numpy().tobytes()).digest()
+    name = hashlib.sha256(hashlib.sha256(total.numpy().tobytes()).digest()).digest()
     address = name + struct.pack("<d", scale)
     u = words(trainer.randomness.noise.key, 2 * half, "gaussian", step, address) / 2.0**53
     radius, angle = np.sqrt(-2 * np.log(1 - u[:half])), 2 * np.pi * u[half:]

@@ -14,6 +14,7 @@ clipped as one. Large batches are summed piece by piece: what fits in memory doe
 """
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -37,7 +38,7 @@ from privet.privacy.probing import undisturbed
 from privet.privacy.randomness import Randomness, SecretStream
 
 # Rows clipped at once: bounds memory (at worst one gradient each), not privacy.
-MOST_ROWS: Final = {"cpu": 256, "cuda": 8192}
+MOST_ROWS: Final = {"cpu": 320, "cuda": 8192}
 MOST_GRADIENT_ENTRIES: Final = {"cpu": 2**25, "cuda": 2**30}
 
 
@@ -102,7 +103,7 @@ class PrivateTrainer:
         self._buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         views = examples.contribution * examples.views
         views *= 1 if augmentation is None else augmentation.views
-        self._at_once = _units_at_once(model, views)
+        self._at_once = _units_at_once(clipper, views)
 
     def batches(self) -> Iterator[Batch]:
         """The batches of the remaining steps; take each with `step` before the next."""
@@ -237,7 +238,7 @@ class PrivateTrainer:
             # Two addresses, one for dropout, one for records and views: a redone step repeats both.
             set_global_generators(self._sampling, step=batch.step)
             generator = generator_at(self._sampling, device, purpose="views", step=batch.step)
-            for chunk in torch.split(batch.indices, self._at_once) if len(batch.indices) else ():
+            for chunk in self._pieces(batch.indices):
                 rows = self._examples.rows(chunk, generator)
                 if self._augmentation is not None:
                     rows = rows.seen_through(self._augmentation, generator)
@@ -245,6 +246,11 @@ class PrivateTrainer:
                     rows.x, rows.y, views=rows.views, weights=rows.weights
                 )
         return total
+
+    def _pieces(self, indices: Tensor) -> Iterator[Tensor]:
+        """The units a few at a time, in pieces of about one size: a short one costs like a long."""
+        count = math.ceil(len(indices) / self._at_once)
+        return iter(torch.tensor_split(indices, count) if count else ())
 
     def _set_gradients(self, flat: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)  # nothing but private sums may move a weight
@@ -255,12 +261,11 @@ class PrivateTrainer:
             start += parameter.numel()
 
 
-def _units_at_once(model: nn.Module, views: int) -> int:
-    parameters = list(trainable(model).values())
-    kind = parameters[0].device.type
+def _units_at_once(clipper: Clipper, views: int) -> int:
+    kind = next(iter(trainable(clipper.model).values())).device.type
     rows = MOST_ROWS.get(kind, MOST_ROWS["cpu"])
     entries = MOST_GRADIENT_ENTRIES.get(kind, MOST_GRADIENT_ENTRIES["cpu"])
-    return max(1, min(rows // views, entries // sum(p.numel() for p in parameters)))
+    return max(1, min(rows // views, entries // max(1, clipper.held)))
 
 
 def require_all_updated(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -97,6 +97,11 @@ class Clipper(ABC):
     def _books(self, units: Units) -> dict[str, PerExample]:
         """Each parameter's gradients, one a unit; a parameter that does not matter may lack."""
 
+    @property
+    def held(self) -> int:
+        """Gradient numbers that are held for each unit until the sum is made, as far as known."""
+        return sum(p.numel() for p in trainable(self.model).values())
+
     def clipped_sum(
         self, x: Tensor, y: Tensor, *, views: int = 1, weights: Tensor | None = None
     ) -> Tensor:
@@ -211,6 +216,7 @@ class FastClipper(Clipper):
     ) -> None:
         super().__init__(model, loss, clip_norm, geometry=geometry)
         self._folds: Folds = {}
+        self._held: int | None = None
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
 
     def _books(self, units: Units) -> dict[str, PerExample]:
@@ -225,7 +231,14 @@ class FastClipper(Clipper):
         gradients = torch.autograd.grad(total, edges, allow_unused=True)
         books = books_of(uses, gradients)
         names = trainable(self.model).items()
-        return {n: sum_of(books[p]).settled() for n, p in names if p in books}
+        forms = {n: sum_of(books[p]).settled() for n, p in names if p in books}
+        self._held = max(self._held or 0, sum(form.held for form in forms.values()))
+        return forms
+
+    @property
+    def held(self) -> int:
+        """What the passes so far formed: little where most parameters are in large matrices."""
+        return super().held if self._held is None else self._held
 
 
 def make_clipper(

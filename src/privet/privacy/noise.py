@@ -8,8 +8,10 @@ is drawn in double precision and added in double precision before anything is ro
 import hashlib
 import math
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -20,6 +22,8 @@ from privet.errors import InputError
 from privet.guarantee import check_target
 from privet.privacy.randomness import SecretStream
 from privet.privacy.tradeoff import gaussian_delta
+
+HASHED_AT_ONCE: Final = 2**20  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +48,7 @@ class GaussianNoise:
         scale = self.multiplier * self.sensitivity
         context = fingerprint(exact.numpy()) + struct.pack("<d", scale)
         z = stream.normal(exact.numel(), purpose="gaussian", step=step, context=context)
-        noisy = exact.double() + scale * torch.from_numpy(z)
-        return noisy.to(total.device)
+        return torch.from_numpy(z).mul_(scale).add_(exact).to(total.device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +77,23 @@ class LaplaceNoise:
 
 
 def fingerprint(values: NDArray[Any]) -> bytes:
-    """A collision-resistant name of an array of numbers, to bind noise to it."""
-    return hashlib.sha256(np.ascontiguousarray(values).data).digest()  # in hardware on most CPUs
+    """A collision-resistant name of an array of numbers, to bind noise to it.
+
+    SHA-256 of the pieces' SHA-256: pieces are hashed side by side, as this holds up every step.
+    """
+    data = np.ascontiguousarray(values).data.cast("B") if values.size else memoryview(b"")
+    pieces = [data[start : start + HASHED_AT_ONCE] for start in range(0, len(data), HASHED_AT_ONCE)]
+    hashed = map(_digest, pieces) if len(pieces) < 2 else _hashers().map(_digest, pieces)
+    return _digest(b"".join(hashed))
+
+
+def _digest(data: bytes | memoryview) -> bytes:
+    return hashlib.sha256(data).digest()  # by the processor's own instructions on most machines
+
+
+@cache
+def _hashers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="fingerprint")
 
 
 def analytic_gaussian_multiplier(epsilon: float, delta: float) -> float:

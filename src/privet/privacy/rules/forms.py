@@ -36,7 +36,7 @@ ROUNDING: Final = 2.0**-22  # four float32 roundings
 SHORT_SUM: Final = 2**9  # entries: at most 64 additions one after another, in each of 8 lanes
 GRAM_COST: Final = 4.0  # of a multiplication in the two double-precision Gram matrices
 # Entries, by kind of device; beyond, memory counts more than time.
-MOST_FORMED: Final = {"cpu": 2**27, "cuda": 2**30}
+MOST_FORMED: Final = {"cpu": 2**25, "cuda": 2**30}
 # Entries of the Gram matrices and of the doubles they come from: a cache on a CPU, a share of
 # memory on a GPU, where many small pieces cost more than they save.
 GRAM_AT_ONCE: Final = {"cpu": 2**23, "cuda": 2**27}
@@ -64,6 +64,11 @@ class PerExample(ABC):
     def settled(self) -> "PerExample":
         """The form that costs less to measure and add up: this one, or the formed gradients."""
         return self
+
+    @property
+    def held(self) -> int:
+        """Numbers that are formed for each example, beyond the layer's input and output."""
+        return 0
 
     @abstractmethod
     def without(self, broken: Tensor) -> "PerExample":
@@ -105,6 +110,11 @@ class Dense(PerExample):
     def formed(self) -> Tensor:
         """Already there."""
         return self.gradients
+
+    @property
+    def held(self) -> int:
+        """All of them."""
+        return self.gradients.shape[1:].numel()
 
     def folded(self, rows: int) -> "PerExample":
         """Add up the rows."""
@@ -318,6 +328,11 @@ class Stacked(PerExample):
     def folded(self, rows: int) -> "PerExample":
         """Each part's."""
         return Stacked(tuple(part.folded(rows) for part in self.parts))
+
+    @property
+    def held(self) -> int:
+        """All parts'."""
+        return sum(part.held for part in self.parts)
 
     def settled(self) -> PerExample:
         """Each part's."""
