@@ -14,7 +14,12 @@ from privet.engine import trainer as trainer_module
 from privet.engine.averaging import WeightAverage
 from privet.engine.trainer import Batch, PrivateTrainer
 from privet.errors import CheckFailed, InputError
-from privet.privacy.clipping import ROUNDING_MARGIN, FastClipper, cross_entropy
+from privet.privacy.clipping import (
+    ROUNDING_MARGIN,
+    FastClipper,
+    ReferenceClipper,
+    cross_entropy,
+)
 from privet.privacy.geometry import Geometry
 from privet.privacy.randomness import Randomness
 
@@ -749,3 +754,28 @@ def test_fresh_keys_differ_between_runs(make_trainer, tools):
         tools.run(trainer, until=1)
         updates.append(tools.update(trainer.model))
     assert not torch.equal(*updates)
+
+
+def test_pieces_are_of_about_one_size_and_hold_every_unit_once(make_trainer):
+    trainer = make_trainer()
+    trainer._at_once = 4
+    for n, sizes in ((0, []), (3, [3]), (4, [4]), (5, [3, 2]), (10, [4, 3, 3])):
+        pieces = list(trainer._pieces(torch.arange(n)))
+        assert [len(piece) for piece in pieces] == sizes
+        assert torch.cat([torch.arange(0), *pieces]).tolist() == list(range(n))
+
+
+def test_what_is_formed_decides_how_many_units_fit(monkeypatch):
+    """A wide layer's gradients are never formed; a kernel's are."""
+    wide = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 1000))
+    x, y = torch.rand(3, 1, 8, 8), torch.tensor([0, 1, 2])
+    clipper = FastClipper(wide, cross_entropy, 1.0)
+    everything = sum(p.numel() for p in wide.parameters())
+    assert clipper.held == everything  # before anything is known
+    clipper.clipped_sum(x, y)
+    assert clipper.held == 2 * 9 + 2 + 1000
+    assert ReferenceClipper(wide, cross_entropy, 1.0).held == everything
+    monkeypatch.setitem(trainer_module.MOST_GRADIENT_ENTRIES, "cpu", 5 * clipper.held)
+    assert trainer_module._units_at_once(clipper, views=1) == 5
+    monkeypatch.setitem(trainer_module.MOST_ROWS, "cpu", 8)
+    assert trainer_module._units_at_once(clipper, views=4) == 2
