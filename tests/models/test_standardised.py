@@ -8,6 +8,7 @@ from torch.func import functional_call, grad, vmap
 from privet.models import create
 from privet.models.standardised import (
     ChannelAffine,
+    PulledBack,
     WSConv2d,
     channel_affine,
     pull_back,
@@ -15,7 +16,7 @@ from privet.models.standardised import (
     ws_conv2d,
 )
 from privet.privacy.clipping import FastClipper, ReferenceClipper, cross_entropy, make_clipper
-from privet.privacy.rules import has_rule
+from privet.privacy.rules import Windowed, has_rule
 
 
 def weights(*shape, seed=0):
@@ -87,7 +88,7 @@ def test_rules_agree_with_the_reference(layer, rule, shape):
     x = weights(*shape)
     b = weights(*layer(x).shape, seed=1)
     expected = reference(layer, x, b)
-    ours = rule(layer, x, b)
+    ours = rule(layer, x, b, *([layer(x)] if rule is ws_conv2d else []))
     assert set(ours) == set(expected)
     for name, gradients in expected.items():
         torch.testing.assert_close(ours[name].formed(), gradients, rtol=1e-9, atol=1e-9)
@@ -96,11 +97,59 @@ def test_rules_agree_with_the_reference(layer, rule, shape):
 def test_views_are_added_up_before_they_are_pulled_back():
     layer = WSConv2d(3, 4, 3, bias=False).double()
     x, b = weights(6, 3, 5, 5), weights(6, 4, 3, 3, seed=1)
-    form = ws_conv2d(layer, x, b)["weight"]
+    form = ws_conv2d(layer, x, b, layer(x))["weight"]
     expected = reference(layer, x, b)["weight"].reshape(3, 2, 4, 3, 3, 3).sum(1)
     torch.testing.assert_close(form.folded(2).formed(), expected)
     squares = expected.flatten(1).square().sum(1)
-    torch.testing.assert_close(form.folded(2).squared_norms(), squares)
+    torch.testing.assert_close(form.folded(2).squared_norms(), squares, rtol=4e-5, atol=0)
+
+
+def at_random(groups, stride, bias, units=4, rows=2):
+    """A layer with one channel at the floor, and a batch for it."""
+    torch.manual_seed(groups + 10 * stride)
+    layer = WSConv2d(4, 6, 3, stride, padding=1, groups=groups, bias=bias)
+    with torch.no_grad():
+        layer.weight[1] = 0.2 + 1e-4 * layer.weight[1]
+    x = torch.randn(units * rows, 4, 9, 9)
+    return layer, x, torch.randn_like(layer(x))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_gradients_need_not_be_formed(groups, stride, bias, monkeypatch):
+    """Norms and sums of a large kernel, in float32, against torch.func in double precision."""
+    layer, x, b = at_random(groups, stride, bias)
+    with torch.no_grad():
+        form = ws_conv2d(layer, x, b, layer(x))["weight"].folded(2)
+    exact = reference(layer.double(), x.double(), b.double())["weight"]
+    exact = exact.reshape(4, 2, *exact.shape[1:]).sum(1)
+    monkeypatch.setattr(Windowed, "_costs", lambda self: (1.0, 0.0, 1.0))
+    settled = form.settled()
+    assert isinstance(settled, PulledBack)
+    assert settled.held == 0
+    norms, expected = settled.squared_norms().sqrt(), exact.flatten(1).norm(dim=1)
+    torch.testing.assert_close(norms, expected, rtol=2e-5, atol=0)
+    assert (norms >= expected * (1 - 1e-6)).all()
+    factors = torch.tensor([1.0, -0.5, 2.0, 0.0], dtype=torch.float64)
+    total = torch.einsum("n,n...->...", factors, exact).float()
+    found = settled.weighted_sum(factors)
+    assert (found - total).norm() <= 1e-5 * total.norm()
+    rest = settled.without(torch.tensor([False, True, False, True]))
+    total = (exact[0] + exact[2]).float()
+    assert (rest.weighted_sum(torch.ones(4)) - total).norm() <= 1e-5 * total.norm()
+
+
+def test_the_norm_without_what_is_taken_off_would_be_too_long(monkeypatch):
+    """What is orthogonal must go: else honest gradients are clipped too much."""
+    layer, x, _ = at_random(1, 1, False)
+    monkeypatch.setattr(Windowed, "_costs", lambda self: (1.0, 0.0, 1.0))
+    with torch.no_grad():
+        b = layer(x)  # the gradient points along V
+        form = ws_conv2d(layer, x, b, layer(x))["weight"].settled()
+    exact = reference(layer.double(), x.double(), b.double())["weight"].flatten(1).norm(dim=1)
+    assert (form.plain.squared_norms().sqrt() > 1.2 * exact).all()
+    torch.testing.assert_close(form.squared_norms().sqrt(), exact, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("name", ["wrn-10-1", "cnn-gn"])

@@ -15,15 +15,19 @@ Together the two layers compute gamma (V * x) + beta. Standardisation reads weig
 examples, so it mixes none.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from privet.privacy.rules import RULES, Dense, PerExample, rule
+from privet.privacy.rules import RULES, Dense, PerExample, Windowed, rule, safe_squares
+from privet.privacy.rules.windowed import MEASURED_CANCELLATION
 
 FLOOR: Final = 1e-4  # of N var(W): De et al.'s; a channel starts at about one
+OUTPUT_ROUNDING: Final = 2.0**-22  # of an output, relative to |a_t|: four float32 roundings
 
 
 class WSConv2d(nn.Conv2d):
@@ -93,39 +97,97 @@ def pull_back(weight: Tensor, gradients: Tensor) -> Tensor:
 class PulledBack(PerExample):
     """Gradients for W, by those for V.
 
-    They are formed as soon as the rows of each unit are added up (which comes first: pulling back
-    is linear), so that the gradients for V, and what they are made of, can go.
+    Args:
+        plain: G, the gradients for V.
+        weight: W.
+        along: (n, channels, 2): <G, V> and <G, 1> / sqrt(N) of each channel, in double precision.
+        uncancelled: (n, channels): S = sum_t |b_t| |a_t|, to which rounding is in proportion.
     """
 
-    plain: PerExample
+    plain: Windowed
     weight: Tensor
+    along: Tensor
+    uncancelled: Tensor
 
-    def folded(self, rows: int) -> Dense:
-        """Formed, one a unit."""
-        return Dense(pull_back(self.weight, self.plain.folded(rows).formed()))
-
-    def formed(self) -> Tensor:
-        """One a row."""
-        return self.folded(1).gradients
+    def settled(self) -> PerExample:
+        """Formed if the gradients for V would be, else by the norms in `pull_back`."""
+        if isinstance(plain := self.plain.settled(), Dense):
+            return Dense(pull_back(self.weight, plain.formed()))
+        return self
 
     def squared_norms(self) -> Tensor:
-        """Of the formed gradients."""
-        return self.folded(1).squared_norms()
+        """Sum over channels of s^2 (|G|^2 - N mean(G)^2 - <G, V>^2), never understated.
+
+        What is taken off is lessened by its rounding, for the output that <G, V> comes from is
+        rounded; that its float32 sum is rounded more often is within the margin of clipping.
+        """
+        _, scale = standardise(self.weight)
+        scale = scale.double()
+        by_channel = scale.to(self.plain.left.dtype).reshape(-1, *[1] * (self.plain.left.dim() - 2))
+        squares = replace(self.plain, left=self.plain.left * by_channel).squared_norms()
+        sure = (self.along.abs() - OUTPUT_ROUNDING * self.uncancelled[..., None]).clamp_min(0)
+        sure[..., 0] *= scale < FLOOR**-0.5
+        taken_off = (sure.square().sum(2) * scale.square()).sum(1)
+        uncancelled = (self.uncancelled * scale).sum(1)
+        return safe_squares(squares - taken_off, uncancelled, MEASURED_CANCELLATION)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Of the formed gradients."""
-        return self.folded(1).weighted_sum(weights)
+        """Pulling back is linear: once, for the sum."""
+        return pull_back(self.weight, self.plain.weighted_sum(weights)[None])[0]
+
+    def formed(self) -> Tensor:
+        """Pulled back one by one."""
+        return pull_back(self.weight, self.plain.formed())
+
+    def folded(self, rows: int) -> "PulledBack":
+        """The rows of a unit become positions."""
+        along, uncancelled = (
+            part.reshape(-1, rows, *part.shape[1:]).sum(1)
+            for part in (self.along, self.uncancelled)
+        )
+        return PulledBack(self.plain.folded(rows), self.weight, along, uncancelled)
 
     def without(self, broken: Tensor) -> PerExample:
-        """Of the formed gradients."""
-        return self.folded(1).without(broken)
+        """None of the marked ones; the others' norms are known by then."""
+        return replace(self, plain=self.plain.without(broken))
 
 
-@rule(WSConv2d)
-def ws_conv2d(layer: WSConv2d, a: Tensor, b: Tensor) -> dict[str, PerExample]:
+@rule(WSConv2d, with_output=True)
+def ws_conv2d(layer: WSConv2d, a: Tensor, b: Tensor, y: Tensor) -> dict[str, PerExample]:
     """The gradients of a plain convolution, pulled back through standardisation."""
-    gradients = RULES[nn.Conv2d](layer, a, b)
-    return {**gradients, "weight": PulledBack(gradients["weight"], layer.weight.detach())}
+    forms = RULES[nn.Conv2d](layer, a, b)
+    plain = forms["weight"]
+    assert isinstance(plain, Windowed)
+    return forms | {"weight": _pulled_back(layer, plain, y)}
+
+
+def _pulled_back(layer: WSConv2d, plain: Windowed, y: Tensor) -> PulledBack:
+    """<G, V> = sum_t b_t y_t, and <G, 1> = sum_t b_t times the sum of the patch at t."""
+    if layer.bias is not None:
+        y = y - layer.bias.detach().reshape(-1, 1, 1)
+    b = plain.left
+    sums, lengths = (_over_patches(layer, plain.seen, power) for power in (1, 2))
+    by_group = b.reshape(
+        len(b), layer.groups, -1, *b.shape[2:]
+    )  # every channel of a group sees the same patches
+
+    def total(values: Tensor) -> Tensor:
+        return values.sum((-2, -1), dtype=torch.float64).flatten(1)
+
+    entries = layer.weight[0].numel()
+    along = (total(b * y), total(by_group * sums.unsqueeze(2)) / math.sqrt(entries))
+    uncancelled = total(by_group.abs() * lengths.sqrt().unsqueeze(2))
+    return PulledBack(plain, layer.weight.detach(), torch.stack(along, 2), uncancelled)
+
+
+def _over_patches(layer: WSConv2d, seen: Tensor, power: int) -> Tensor:
+    """Sum of the values (or of their squares) of the patch at each position, for each group."""
+    grouped = seen.reshape(len(seen), layer.groups, -1, *seen.shape[2:])
+    channels = grouped.pow(power).sum(2)
+    ones = channels.new_ones(layer.groups, 1, *layer.kernel_size)
+    return F.conv2d(
+        channels, ones, stride=layer.stride, dilation=layer.dilation, groups=layer.groups
+    )
 
 
 @rule(ChannelAffine)

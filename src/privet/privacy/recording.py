@@ -22,6 +22,7 @@ from privet.errors import InputError
 from privet.privacy.rules import (
     EXPANSIONS,
     RULES,
+    WITH_OUTPUT,
     Book,
     Booked,
     PerExample,
@@ -66,9 +67,10 @@ class Recorder:
     ) -> Tensor:
         """Hook of a layer with a rule."""
         a = kept(layer, args[0] if args else named["input"])
+        y = [kept(layer, output)] if type(layer) in WITH_OUTPUT else []
 
         def book(b: Sequence[Tensor]) -> Booked:
-            forms = RULES[type(layer)](layer, a(), b[0])
+            forms = RULES[type(layer)](layer, a(), b[0], *(value() for value in y))
             return [(getattr(layer, name), form) for name, form in forms.items()]
 
         self.watch(layer, [output], book)

@@ -27,11 +27,13 @@ from privet.privacy.rules.forms import (
     PerExample,
     RankOne,
     Stacked,
+    safe_squares,
     sum_of,
 )
 from privet.privacy.rules.registry import (
     EXPANSIONS,
     RULES,
+    WITH_OUTPUT,
     Book,
     Booked,
     expansion,
@@ -41,10 +43,12 @@ from privet.privacy.rules.registry import (
     rule,
     why_no_rule,
 )
+from privet.privacy.rules.windowed import Windowed
 
 __all__ = [
     "EXPANSIONS",
     "RULES",
+    "WITH_OUTPUT",
     "Book",
     "Booked",
     "Dense",
@@ -53,11 +57,13 @@ __all__ = [
     "PerExample",
     "RankOne",
     "Stacked",
+    "Windowed",
     "expansion",
     "has_rule",
     "kept",
     "own_parameters",
     "rule",
+    "safe_squares",
     "sum_of",
     "why_no_rule",
 ]

@@ -12,8 +12,11 @@ from torch import Tensor, nn
 from privet.errors import InputError
 from privet.privacy.rules.forms import PerExample
 
-Rule = Callable[[Any, Tensor, Tensor], dict[str, PerExample]]
-"""(layer, input a, output gradient b), rows on the first axis -> forms by parameter name."""
+Rule = Callable[..., dict[str, PerExample]]
+"""(layer, input a, output gradient b), rows on the first axis -> forms by parameter name.
+
+One that was registered with `with_output` takes the layer's output too.
+"""
 
 Limit = Callable[[Any], str]
 """Why a variant of a layer is not covered; "" where it is."""
@@ -58,14 +61,18 @@ Expansion = Callable[..., Any]
 
 RULES: dict[type[nn.Module], Rule] = {}
 EXPANSIONS: dict[type[nn.Module], Expansion] = {}
+WITH_OUTPUT: set[type[nn.Module]] = set()
 _LIMITS: dict[type[nn.Module], Limit] = {}
 
 
-def rule(*layers: type[nn.Module], limit: Limit | None = None) -> Callable[[Rule], Rule]:
+def rule(
+    *layers: type[nn.Module], limit: Limit | None = None, with_output: bool = False
+) -> Callable[[Rule], Rule]:
     """Register the rule of one or more layer types; `limit` names variants it does not cover."""
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(layers, function))
+        WITH_OUTPUT.update(layers if with_output else ())
         _LIMITS.update(dict.fromkeys(layers, limit) if limit else {})
         return function
 

@@ -131,7 +131,7 @@ class Windowed(PerExample):
         """The rows of a unit become positions."""
         return self if rows == 1 else replace(self, rows=self.rows * rows)
 
-    def without(self, broken: Tensor) -> "PerExample":
+    def without(self, broken: Tensor) -> "Windowed":
         """Zero both factors of the marked units."""
         marked = broken.repeat_interleave(self.rows)
         return replace(self, left=zero_rows(self.left, marked), seen=zero_rows(self.seen, marked))
