@@ -15,6 +15,7 @@ from privet.engine.arguments import (
     require_model,
     require_numbers,
     require_optimizer,
+    require_views,
     shown,
 )
 from privet.engine.examples import made_up_batch
@@ -164,3 +165,57 @@ def test_values_are_shown_plain_or_by_their_type():
     assert (shown(3), shown(None)) == ("3", "None")
     assert shown(np.zeros(2)) == "an object of type ndarray"
     assert shown(dict) == "the class dict"
+
+
+class Augmenting:
+    """Views by a function of (x, generator)."""
+
+    def __init__(self, make, views=2):
+        self.make, self.views = make, views
+
+    def __call__(self, x, generator):
+        return self.make(x, generator)
+
+
+def jittered(x, generator):
+    seen = x.repeat_interleave(2, 0)
+    return seen + 0.1 * torch.rand(seen.shape, generator=generator)
+
+
+def swapped_at_times(x, generator):
+    flipped = torch.rand(1, generator=generator) < 0.3
+    return (x.flip(0) if flipped else x).repeat_interleave(2, 0)
+
+
+MADE_UP = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
+
+
+def test_views_of_one_example_are_let_through():
+    require_views(Augmenting(jittered), MADE_UP)
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda x, _: x.flip(0).repeat_interleave(2, 0),
+        lambda x, _: (x - x.mean(0)).repeat_interleave(2, 0),
+        lambda x, _: x.repeat(2, 1),  # all first views, then all second ones
+        lambda x, _: torch.cat([x[:1], x[:-1]]).repeat_interleave(2, 0),
+        swapped_at_times,
+    ],
+)
+def test_an_augmentation_that_mixes_examples_is_refused(mix):
+    assert "mixes examples" in said_by(require_views, Augmenting(mix), MADE_UP)
+
+
+def test_what_is_no_augmentation_is_refused():
+    assert "whole number `views`" in said_by(require_views, jittered, MADE_UP)
+    assert "views" in said_by(require_views, Augmenting(jittered, views=0), MADE_UP)
+    assert "8 rows for 4" in said_by(require_views, Augmenting(jittered, views=3), MADE_UP)
+    broken = Augmenting(lambda x, _: x.reshape(7, 7))
+    assert "does not take such examples" in said_by(require_views, broken, MADE_UP)
+
+
+def test_an_optimiser_that_asks_for_the_loss_again_is_refused():
+    said = said_by(require_optimizer, torch.optim.LBFGS(nn.Linear(2, 2).parameters()))
+    assert "LBFGS" in said

@@ -400,3 +400,39 @@ def test_randomness_of_every_examples_own_is_accepted(name):
     torch.manual_seed(1)
     build, x = OWN[name]
     require_separate_examples(build(), x)
+
+
+class Pretrained(nn.Module):
+    """A front that stays in evaluation mode, as `privet.models.Fronted` keeps it."""
+
+    def __init__(self):
+        super().__init__()
+        self.front = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)).requires_grad_(False)
+        self.head = nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.head(self.front(x))
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.front.eval()
+        return self
+
+
+def test_a_batchnorm_that_is_always_in_evaluation_mode_is_a_fixed_scale():
+    model = Pretrained()
+    require_separate_examples(model, torch.rand(4, 4))
+    assert model.front[1].running_mean.abs().max() == 0
+
+
+def test_one_that_training_mode_reaches_is_refused_though_it_is_frozen_now():
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6).requires_grad_(False), nn.Linear(6, 2))
+    with pytest.raises(InputError, match="mixes the examples"):
+        require_separate_examples(model.eval(), torch.rand(4, 4))
+
+
+def test_one_without_statistics_of_its_own_is_refused_even_so():
+    model = Pretrained()
+    model.front[1] = nn.BatchNorm1d(6, track_running_stats=False)
+    with pytest.raises(InputError, match="mixes the examples"):
+        require_separate_examples(model, torch.rand(4, 4))

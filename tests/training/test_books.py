@@ -93,6 +93,18 @@ def test_a_run_killed_before_its_first_step_names_its_reservation(ledger, make_d
     reopened(tmp_path / "run", ledger)
 
 
+def test_a_finished_run_without_its_manifest_is_not_to_be_trained_again(
+    ledger, make_data, tmp_path
+):
+    data = make_data()
+    books = Books.begin({}, data, out=tmp_path / "run", ledger=ledger)
+    books.open_account(data, PLAN, private=True)
+    ledger.charge(books.run_id, 0)
+    ledger.settle(books.run_id)
+    with pytest.raises(InputError, match=r"manifest is gone.*would be charged again"):
+        reopened(tmp_path / "run", ledger)
+
+
 def test_a_lost_ledger_does_not_make_a_run_free(ledger, make_data, tmp_path):
     Books.begin({}, make_data(), out=tmp_path / "run", ledger=ledger)
     record = tmp_path / "run" / "internal" / "run.json"

@@ -4,6 +4,7 @@ One line that says what to give instead, not Python's own error from somewhere i
 """
 
 from collections.abc import Callable
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from privet.models.tokens import Tokens
 from privet.privacy.geometry import Geometry, trainable
 from privet.privacy.probing import undisturbed
 from privet.privacy.units import PerExampleLoss, cross_entropy
+
+VIEW_SEEDS: Final = 8
 
 
 def require_dataset(data: object) -> None:
@@ -67,6 +70,12 @@ def require_optimizer(optimizer: object) -> None:
             expected="a torch.optim.Optimizer",
             fix="build it: torch.optim.SGD(model.parameters(), lr=0.1)",
         )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InputError(
+            "LBFGS asks for the loss several times in a step",
+            expected="an optimiser that takes one private gradient a step",
+            fix="use torch.optim.SGD or torch.optim.Adam",
+        )
 
 
 def require_geometry(geometry: object) -> None:
@@ -77,6 +86,52 @@ def require_geometry(geometry: object) -> None:
             got=shown(geometry),
             fix="write privet.privacy.geometry.Geometry(name)",
         )
+
+
+def require_views(augmentation: object, x: Tensor) -> None:
+    """Refuse an augmentation whose views of one example depend on another.
+
+    Tried on made-up inputs, under several seeds.
+    """
+    views = getattr(augmentation, "views", None)
+    if not callable(augmentation) or not isinstance(views, int) or views < 1:
+        raise InputError(
+            "no augmentation",
+            got=shown(augmentation),
+            expected="a callable (x, generator) -> views with a whole number `views`",
+            fix="see privet.models.augmentation.Views",
+        )
+    for seed in range(VIEW_SEEDS):
+        before = _seen(augmentation, x, views, seed)
+        for row in range(len(x)):
+            other = x.clone()
+            other[row] = 1.0 - other[row]
+            moved = (_seen(augmentation, other, views, seed) != before).flatten(1).any(1)
+            rest = moved.reshape(len(x), views).any(1)
+            if rest[:row].any() or rest[row + 1 :].any():
+                raise InputError(
+                    "the augmentation mixes examples",
+                    got="views that move when another example changes",
+                    expected="row i * views + k of the result is view k of example i alone",
+                    fix="draw and apply every change row by row",
+                )
+
+
+def _seen(augmentation: Callable[..., Tensor], x: Tensor, views: int, seed: int) -> Tensor:
+    generator = torch.Generator(x.device).manual_seed(seed)
+    seen = _tried(
+        lambda: augmentation(x.clone(), generator),
+        what="the augmentation does not take such examples",
+        expected=f"(x, generator) with x of shape {tuple(x.shape)}",
+        fix="try it on torch.rand(4, *data.shape)",
+    )
+    if len(seen) != views * len(x):
+        raise InputError(
+            "the augmentation does not return its views",
+            got=f"{len(seen)} rows for {len(x)} examples",
+            expected=f"{views} for each: {views * len(x)}",
+        )
+    return seen
 
 
 def require_numbers(**values: object) -> None:

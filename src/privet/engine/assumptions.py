@@ -24,6 +24,7 @@ ALWAYS: Final = (
 PUBLIC_START: Final = (
     "the first weights, and all that is frozen, were not learned from these records"
 )
+OWN_LOOP: Final = "nothing that reads these records changed the weights between the private steps"
 WHEN_REDONE: Final = "when the run was interrupted did not depend on the records"
 SIZE_IS_PUBLIC: Final = "the number of units is public: shuffled batches depend on it"
 
@@ -40,6 +41,7 @@ def _of_this_one(trust: Mapping[str, Any]) -> Iterator[str]:
         yield f"no {data['unit']} has more than one record: no column says whose each is"
     if trust["provenance"]["init_seed"] is None:
         yield PUBLIC_START
+        yield OWN_LOOP
     if mechanism["redone_steps"] > 0:
         yield WHEN_REDONE
     if mechanism["torch_draws"]:

@@ -91,6 +91,7 @@ def restore(trainer: PrivateTrainer, checkpoint: Checkpoint) -> None:
         _require_its_keys(trainer, checkpoint)
         trainer.account.books.require_noted(checkpoint.step)
     trainer.model.load_state_dict(checkpoint.model)
+    trainer.untouched.note()
     trainer.optimizer.load_state_dict(checkpoint.optimizer)
     if trainer.average is not None and checkpoint.average is not None:
         trainer.average.restore(checkpoint.average)

@@ -62,6 +62,7 @@ def state(
 
     Where this run is the best of several, `tuning` says so, and the guarantee is that of all.
     """
+    trainer.untouched.require()
     trainer.require_unchanged_buffers()
     _require_same_data(trainer, data, tuning)
     events = _events(trainer, data, tuning)

@@ -17,6 +17,7 @@ from privet.engine.arguments import (
     require_model,
     require_numbers,
     require_optimizer,
+    require_views,
     shown,
 )
 from privet.engine.averaging import WeightAverage
@@ -27,6 +28,7 @@ from privet.engine.plan import Plan
 from privet.engine.ranks import Ranks
 from privet.engine.trainer import PrivateTrainer, require_all_updated
 from privet.engine.turns import Turns
+from privet.engine.untouched import require_fresh
 from privet.errors import InputError
 from privet.ledger import Ledger, default_ledger_path
 from privet.models.fronted import Fronted
@@ -162,6 +164,7 @@ def assemble(
 
     The account is opened last: nothing is reserved for a model that cannot be trained.
     """
+    require_fresh(model)
     device = next(model.parameters()).device
     probe = made_up_batch(data, device)
     require_fitting(model, loss, data, probe)
@@ -174,7 +177,7 @@ def assemble(
     chosen_by_torch = augmentation is not None or data.train.units is not None
     draws_by_torch = chosen_by_torch or draws_by_itself(model, loss, probe)
     if augmentation is not None:  # refused now, not in the first step, which would be charged
-        augmentation(probe[0], torch.Generator(device).manual_seed(0))
+        require_views(augmentation, probe[0])
     if isinstance(model, Fronted):  # what never changes is computed once
         # Views that are drawn once; a resumed run with its keys draws the same.
         own = ranks.own(randomness.sampling)

@@ -29,6 +29,7 @@ from privet.engine.generators import generator_at, set_global_generators
 from privet.engine.origin import Origin
 from privet.engine.plan import Plan
 from privet.engine.ranks import Ranks
+from privet.engine.untouched import Untouched, mark_trained
 from privet.errors import CheckFailed, InputError
 from privet.privacy.clipping import Clipper, trainable
 from privet.privacy.correlated import History
@@ -100,6 +101,7 @@ class PrivateTrainer:
         self._clipper = clipper
         self._drawn: Batch | None = None
         self.repeating = False  # whether lost steps may be done again under their old keys
+        self.untouched = Untouched(self.whole)
         self._buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         views = examples.contribution * examples.views
         views *= 1 if augmentation is None else augmentation.views
@@ -138,6 +140,7 @@ class PrivateTrainer:
 
     def _take(self, batch: Batch) -> None:
         with self.ranks.agreed():
+            self.untouched.require()
             self.account.charge(batch.step)
             part = self._clipped_sum(batch)
         total = self.ranks.total(part)
@@ -145,7 +148,11 @@ class PrivateTrainer:
             noisy = self._confirmed(total, batch.step)
         noisy = self.ranks.from_lead(noisy)
         self._set_gradients(self._clipper.in_parameters(noisy) / self.plan.normaliser)
-        self.optimizer.step()
+        mark_trained(self.model)
+        try:
+            self.optimizer.step()
+        finally:
+            self.untouched.note()
         if self.average is not None:
             self.average.update(self.model, batch.step)
         self.next_step += 1
@@ -166,7 +173,9 @@ class PrivateTrainer:
             return self.whole
         with undisturbed(self.model):
             self.average.copy_to(self.model)
-            return copy.deepcopy(self.whole)
+            averaged = copy.deepcopy(self.whole)
+        self.untouched.note()
+        return averaged
 
     def require_unchanged_buffers(self) -> None:
         """Refuse to release what the model remembered outside the private updates."""

@@ -45,7 +45,7 @@ def require_separate_examples(model: nn.Module, probe: Tensor) -> None:
 
     `probe` holds at least two made-up inputs; private data must never be used here.
     """
-    for name, layer in model.named_modules():
+    for name, layer in _when_trained(model):
         fix = repair_of_mixing(layer)
         if fix:
             raise InputError(
@@ -66,6 +66,23 @@ def require_separate_examples(model: nn.Module, probe: Tensor) -> None:
                 if draws(model, probe):
                     _probe_draws(model, probe)
             make_up_weights(model)
+
+
+def _when_trained(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The layers that are not constant in the mode that training puts each one in."""
+    modes = [(layer, layer.training) for layer in model.modules()]
+    try:
+        model.train()
+        return [(name, layer) for name, layer in model.named_modules() if not _is_constant(layer)]
+    finally:
+        for layer, mode in modes:
+            layer.training = mode
+
+
+def _is_constant(layer: nn.Module) -> bool:
+    """Whether a BatchNorm stays in evaluation mode, as in a frozen front: a fixed scale."""
+    batch_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
+    return batch_norm and not layer.training and layer.running_mean is not None
 
 
 def repair_of_mixing(layer: nn.Module) -> str:
@@ -136,10 +153,10 @@ def _mixing(outputs: Tensor, again: Tensor) -> InputError:
     """The reason of a difference: `again` is the unchanged batch under the same seed."""
     if not bool(_same(outputs, again).all()):
         return InputError(
-            "the model draws from a generator of its own",
+            "the model draws from a generator of its own, or remembers earlier examples",
             got="other outputs for the same examples under the same seed",
-            expected="randomness that can be repeated",
-            fix="draw from torch's global generator",
+            expected="outputs that hang on the example, the weights and torch's global generator",
+            fix="draw from torch's global generator; keep nothing between two passes",
         )
     return InputError(
         "the model mixes the examples of a batch",

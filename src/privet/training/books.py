@@ -134,6 +134,13 @@ def require_begun(folder: RunFolder, record: Mapping[str, Any], ledger: Ledger) 
             got=folder.folder,
             fix=again,
         )
+    if ledger.run(run_id).status == "settled" and not folder.checkpoint.exists():
+        raise InputError(
+            "the run is finished and settled, and its manifest is gone",
+            got=folder.folder,
+            expected="nothing to resume: all its steps are charged",
+            fix="restore manifest.json from a copy; training again would be charged again",
+        )
     if not folder.checkpoint.exists() and not folder.is_saved and ledger.run(run_id).charged == 0:
         raise InputError(
             "the run was killed before its first step: nothing was trained and nothing is charged",
