@@ -22,6 +22,7 @@ from privet.privacy.clipping import (
     make_clipper,
     trainable,
 )
+from privet.privacy.rules import Windowed
 
 sys.path.insert(0, str(Path(__file__).parent))
 from clipping_cases import (
@@ -545,21 +546,33 @@ def test_double_precision_is_kept(kind, name):
     assert (found - expected).norm() <= 1e-10 * expected.norm()
 
 
-def test_products_are_taken_in_full_precision_and_the_setting_is_put_back():
-    """TF32 would round a sum by more than the margin."""
+def test_products_are_taken_in_full_precision_and_the_settings_are_put_back(monkeypatch):
+    """TF32 would round a sum by more than the margin: in products, and in convolutions by cuDNN."""
     seen = []
 
+    def settings_now():
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
     def loss(outputs, y):
-        seen.append(torch.get_float32_matmul_precision())
+        seen.append(settings_now())
         return cross_entropy(outputs, y)
 
-    before = torch.get_float32_matmul_precision()
+    added_up = Windowed.weighted_sum
+    monkeypatch.setattr(
+        Windowed, "weighted_sum", lambda *a: (seen.append(settings_now()), added_up(*a))[1]
+    )
+    monkeypatch.setattr(Windowed, "settled", lambda self: self)
+    model, (x, y) = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3)), images()
+    before = settings_now()
     torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
     try:
-        FastClipper(two_layers(), loss, 1.0).clipped_sum(*batch_for((6,), 4))
-        assert (seen, torch.get_float32_matmul_precision()) == (["highest"], "high")
+        FastClipper(model, loss, 1.0).clipped_sum(x, y)
+        assert seen == [("highest", False)] * 2
+        assert settings_now() == ("high", True)
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 def test_half_precision_inside_the_model_is_refused():

@@ -158,13 +158,19 @@ class Clipper(ABC):
 
 @contextmanager
 def _full_precision() -> Iterator[None]:
-    """No TF32 in matrix products: a sum that is rounded coarsely can exceed the clip norm."""
-    before = torch.get_float32_matmul_precision()
+    """No TF32: a sum that is rounded coarsely can exceed the clip norm.
+
+    Neither in matrix products nor in cuDNN's convolutions, one of which adds up the gradients of
+    large kernels, and whose outputs the norms of standardised ones are read from.
+    """
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 def _broken(factors: dict[str, Tensor]) -> Tensor | None:
