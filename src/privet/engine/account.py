@@ -41,24 +41,38 @@ class Account(ABC):
         """The account that the ledger knows, where this process keeps it."""
 
 
-@final
-class KeptByLead(Account):
-    """On every process of a run but the lead, whose leave is leave for all: nothing to keep."""
+class _Silent(Account):
+    """Gives leave to everything and keeps nothing."""
 
     def charge(self, step: int) -> None:
-        """The lead charges."""
+        """Nothing to charge here."""
 
     def differs(self, step: int, fingerprint: str) -> bool:
-        """The lead compares."""
+        """Nothing to compare with here."""
         return False
 
     def confirm(self, step: int, fingerprint: str) -> None:
-        """The lead notes it."""
+        """Nothing to note here."""
+
+
+@final
+class KeptByLead(_Silent):
+    """On every process of a run but the lead, whose leave is leave for all."""
 
     @property
     def books(self) -> NoReturn:
         """Elsewhere."""
         raise InputError("this process does not keep the run's account", fix="ask the lead")
+
+
+@final
+class Unpaid(_Silent):
+    """For made-up records, in a rehearsal or a benchmark: they belong to nobody."""
+
+    @property
+    def books(self) -> NoReturn:
+        """There are none."""
+        raise InputError("made-up records have no account")
 
 
 @final

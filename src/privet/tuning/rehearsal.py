@@ -5,15 +5,14 @@ be an output that nobody accounted for.
 """
 
 from dataclasses import replace
-from typing import Final, NoReturn, final
+from typing import Final
 
 import numpy as np
 
 from privet.data.dataset import Dataset, Split
-from privet.engine.account import Account
+from privet.engine.account import Unpaid
 from privet.engine.handover import release_config
 from privet.engine.plan import Plan
-from privet.errors import InputError
 from privet.privacy.randomness import Randomness
 from privet.release import Release
 from privet.training.dpsgd import build
@@ -23,26 +22,6 @@ from privet.tuning.search import Search
 RECORDS: Final = 8
 # What decides whether a model can be trained at all; rates and norms do not.
 DECISIVE: Final = ("model", "optimizer", "clipping", "augment", "views")
-
-
-@final
-class _Unpaid(Account):
-    """Made-up records belong to nobody: nothing to charge, nothing to note."""
-
-    def charge(self, step: int) -> None:
-        """Free."""
-
-    def differs(self, step: int, fingerprint: str) -> bool:
-        """Never done before."""
-        return False
-
-    def confirm(self, step: int, fingerprint: str) -> None:
-        """Soon forgotten."""
-
-    @property
-    def books(self) -> NoReturn:
-        """None."""
-        raise InputError("a rehearsal has no account")
 
 
 def rehearse(search: Search, plan: Plan, data: Dataset) -> None:
@@ -75,7 +54,7 @@ def _rehearse_one(settings: Settings, plan: Plan, data: Dataset) -> None:
         normaliser=plan.normaliser,
         delta=plan.delta,
     )
-    trainer = build(data, settings, everyone, randomness=Randomness.seeded(0), account=_Unpaid())
+    trainer = build(data, settings, everyone, randomness=Randomness.seeded(0), account=Unpaid())
     for batch in trainer.batches():
         trainer.step(batch)
     assert settings.model is not None

@@ -3,9 +3,10 @@ import warnings
 import pytest
 import torch
 
+from privet.engine.account import Unpaid
 from privet.errors import InputError
 from privet.studies.private_step import contestants
-from privet.studies.private_step.contestants import CONTESTANTS, PEERS, NoBooks, with_peers
+from privet.studies.private_step.contestants import CONTESTANTS, PEERS, with_peers
 from privet.studies.private_step.workloads import Task, lstm, transformer
 
 HUGE = 1e6
@@ -99,7 +100,7 @@ def test_privet_runs_the_engine_with_poisson_samples_of_the_nominal_batch(tiny, 
 
 def test_the_null_account_has_no_books():
     with pytest.raises(InputError, match="no account"):
-        NoBooks().books  # noqa: B018
+        Unpaid().books  # noqa: B018
 
 
 def test_plain_and_privet_always_take_part():

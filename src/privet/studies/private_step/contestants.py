@@ -19,14 +19,14 @@ import difflib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from privet.engine.account import Account
+from privet.engine.account import Unpaid
 from privet.engine.origin import Origin
 from privet.engine.plan import Plan
 from privet.engine.trainer import PrivateTrainer
@@ -121,26 +121,6 @@ def _plain(model: nn.Module, called: Callable[[Tensor], Tensor], x: Tensor, y: T
 # Privet
 
 
-@final
-class NoBooks(Account):
-    """For made-up records: there is nobody to account to."""
-
-    def charge(self, step: int) -> None:
-        """Nothing."""
-
-    def differs(self, step: int, fingerprint: str) -> bool:
-        """No step is done twice."""
-        return False
-
-    def confirm(self, step: int, fingerprint: str) -> None:
-        """Nothing."""
-
-    @property
-    def books(self) -> NoReturn:
-        """There are none."""
-        raise InputError("a benchmark keeps no account")
-
-
 def privet(task: Task, model: nn.Module) -> Ready:
     """The engine's trainer, its sampler, its pieces, its noise."""
     optimizer = _sgd(model)
@@ -159,7 +139,7 @@ def privet(task: Task, model: nn.Module) -> Ready:
         plan=plan,
         clipper=make_clipper(model, cross_entropy, task.clip_norm, probe=task.first(PROBE)),
         randomness=Randomness.fresh(),
-        account=NoBooks(),
+        account=Unpaid(),
         origin=Origin(facts={}, train="made up", test="made up"),
     )
     batches = trainer.batches()
