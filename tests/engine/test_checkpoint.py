@@ -16,6 +16,7 @@ from privet.engine.checkpoint import load_checkpoint, restore, save_checkpoint
 from privet.engine.handover import _events
 from privet.engine.tuned import DECLARED
 from privet.errors import BudgetExceeded, CheckFailed, InputError
+from privet.privacy import noise as noise_room
 from privet.privacy.randomness import Randomness
 
 CPU = torch.device("cpu")
@@ -96,6 +97,34 @@ def test_everything_a_step_depends_on_is_in_the_checkpoint(
     released = [tools.weights(t.released_model()) for t in (again, trainer)]
     assert torch.equal(*released)
     assert again.account.redone_steps == 0
+
+
+@pytest.mark.parametrize("changes", [{}, BANDED], ids=["independent", "banded"])
+def test_noise_drawn_on_the_device_goes_on_exactly(
+    make_trainer, tools, killed, tmp_path, monkeypatch, changes
+):
+    """As for a long sum on a GPU, with CPU tensors."""
+    with monkeypatch.context() as patch:
+        patch.setattr(noise_room, "stays_on_device", lambda values: True)
+        trainer, journal = killed(keep_keys=True, **changes)
+        noted = journal.read_text()
+        again = resume(make_trainer, tools, trainer, journal, tmp_path, **changes)
+        tools.run(trainer)
+    assert torch.equal(tools.weights(again.model), tools.weights(trainer.model))
+    assert again.account.redone_steps == 0
+    assert journal.read_text().startswith(noted)
+
+
+def test_a_run_that_goes_on_elsewhere_charges_its_lost_steps_again(
+    make_trainer, tools, killed, tmp_path, monkeypatch
+):
+    """The two places draw different noise: a step redone in the other one is a step of its own."""
+    with monkeypatch.context() as patch:
+        patch.setattr(noise_room, "stays_on_device", lambda values: True)
+        trainer, journal = killed(keep_keys=True)
+    again = resume(make_trainer, tools, trainer, journal, tmp_path)
+    assert again.account.redone_steps == 2
+    assert again.randomness.noise.key != trainer.randomness.noise.key
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from privet.engine import trainer as trainer_module
 from privet.engine.averaging import WeightAverage
 from privet.engine.trainer import Batch, PrivateTrainer
 from privet.errors import CheckFailed, InputError
+from privet.privacy import noise as noise_module
 from privet.privacy.clipping import (
     ROUNDING_MARGIN,
     FastClipper,
@@ -22,6 +23,7 @@ from privet.privacy.clipping import (
 )
 from privet.privacy.geometry import Geometry
 from privet.privacy.randomness import Randomness
+from privet.privacy.tags import secret_name
 
 
 def words(key, n, purpose, step, context=b""):
@@ -368,6 +370,28 @@ def test_a_repeated_step_with_dropout_is_bit_identical(make_trainer, tools):
         assert torch.equal(torch.get_rng_state(), state)
         updates.append(tools.update(trainer.model))
     assert torch.equal(*updates)
+
+
+@pytest.mark.parametrize("bands", [(), (0.9, 0.4, 0.1)], ids=["independent", "banded"])
+def test_noise_drawn_on_the_device_repeats_bit_for_bit_and_under_one_name(
+    make_trainer, tools, monkeypatch, tmp_path, bands
+):
+    """As on a GPU, with CPU tensors: name, noise and journal without SHA-256 and AES."""
+    monkeypatch.setattr(noise_module, "stays_on_device", lambda values: True)
+    banded = {"sampler_name": "cyclic-poisson", "cycle": 3, "bands": bands} if bands else {}
+    journals, weights = [tmp_path / "a", tmp_path / "b", tmp_path / "c"], []
+    for journal, seed in zip(journals, (7, 7, 8), strict=True):
+        trainer = make_trainer(journal=journal, seed=seed, **banded)
+        tools.run(trainer, until=3)
+        weights.append(tools.weights(trainer.model))
+    first, again, other = (journal.read_text().split() for journal in journals)
+    assert torch.equal(weights[0], weights[1])
+    assert first == again
+    assert len(set(first) & set(other)) == 3  # the numbers of the steps alone
+    trainer = make_trainer(**banded)
+    total = trainer._clipped_sum(next(trainer.batches()))
+    noisy, name = trainer._noisy_sum(total, 0)
+    assert name == first[1] == secret_name(noisy, trainer.randomness.noise).hex()[:32]
 
 
 def test_dropout_is_drawn_anew_at_every_step_and_under_every_key(make_trainer):
@@ -757,11 +781,9 @@ def test_fresh_keys_differ_between_runs(make_trainer, tools):
     assert not torch.equal(*updates)
 
 
-def test_pieces_are_of_about_one_size_and_hold_every_unit_once(make_trainer):
-    trainer = make_trainer()
-    trainer._at_once = 4
+def test_pieces_are_of_about_one_size_and_hold_every_unit_once():
     for n, sizes in ((0, []), (3, [3]), (4, [4]), (5, [3, 2]), (10, [4, 3, 3])):
-        pieces = list(trainer._pieces(torch.arange(n)))
+        pieces = list(trainer_module._pieces(torch.arange(n), 4))
         assert [len(piece) for piece in pieces] == sizes
         assert torch.cat([torch.arange(0), *pieces]).tolist() == list(range(n))
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from privet.models import create
+from privet.models import create, standardised
 from privet.models.standardised import (
     ChannelAffine,
     PulledBack,
@@ -16,7 +16,7 @@ from privet.models.standardised import (
     ws_conv2d,
 )
 from privet.privacy.clipping import FastClipper, ReferenceClipper, cross_entropy, make_clipper
-from privet.privacy.rules import Windowed, has_rule
+from privet.privacy.rules import Dense, Windowed, has_rule
 
 
 def weights(*shape, seed=0):
@@ -150,6 +150,38 @@ def test_the_norm_without_what_is_taken_off_would_be_too_long(monkeypatch):
     exact = reference(layer.double(), x.double(), b.double())["weight"].flatten(1).norm(dim=1)
     assert (form.plain.squared_norms().sqrt() > 1.2 * exact).all()
     torch.testing.assert_close(form.squared_norms().sqrt(), exact, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_norms_read_from_the_output_are_those_of_the_fields(rows):
+    """With a bias in the output, and a form built again from its fields, as a trace returns it."""
+    layer, x, b = at_random(2, 2, True)
+    nn.init.normal_(layer.bias)
+    with torch.no_grad():
+        form = ws_conv2d(layer, x, b, layer(x))["weight"]
+    form = form.folded(rows)
+    form = PulledBack(**{name: getattr(form, name) for name in form.__dataclass_fields__})
+    exact = reference(layer.double(), x.double(), b.double())["weight"]
+    exact = exact.reshape(-1, rows, *exact.shape[1:]).sum(1).flatten(1).norm(dim=1)
+    torch.testing.assert_close(form.squared_norms().sqrt(), exact, rtol=2e-5, atol=0)
+
+
+def test_formed_gradients_cost_no_look_at_the_patches(monkeypatch):
+    """What only unformed norms need is computed for them alone: most layers are formed."""
+    layer, x, b = at_random(1, 1, True)
+    looks = []
+    over_patches = standardised._over_patches
+    monkeypatch.setattr(
+        standardised, "_over_patches", lambda *a: looks.append(a[1]) or over_patches(*a)
+    )
+    with torch.no_grad():
+        form = ws_conv2d(layer, x, b, layer(x))["weight"].folded(2)
+    settled = form.settled()
+    assert isinstance(settled, Dense)
+    formed = settled.squared_norms()
+    assert looks == []
+    torch.testing.assert_close(form.squared_norms(), formed, rtol=4e-5, atol=0)
+    assert looks == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["wrn-10-1", "cnn-gn"])

@@ -616,7 +616,7 @@ def test_a_twin_with_another_norm_leaves_the_first_as_it_was():
 class Rowwise(Clipper):
     """A right clipper, made simply: what the mutants below change one thing in."""
 
-    def _books(self, units):
+    def books(self, units):
         raise NotImplementedError
 
     def clipped_sum(self, x, y, *, views=1, weights=None):

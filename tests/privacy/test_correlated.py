@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privet.errors import InputError
+from privet.privacy import noise as noise_room
 from privet.privacy.accounting import tradeoff_of
 from privet.privacy.correlated import BandedNoise, History
 from privet.privacy.factorisation import Workload, expected_error, optimal_coefficients
@@ -60,6 +61,10 @@ class Recording(SecretStream):
     def normal(self, n, **address):
         self.drawn.append(super().normal(n, **address))
         return self.drawn[-1]
+
+    def normal_on(self, device, n, **address):
+        self.drawn.append(super().normal_on(device, n, **address).numpy())
+        return torch.from_numpy(self.drawn[-1])
 
 
 def strategy_of(noise, steps):
@@ -167,7 +172,7 @@ class TestSensitivity:
 
         def one_too_many(self, history, size, **_):
             rest = torch.tensor(wide[1 : len(history.draws) + 1], dtype=torch.float64)
-            return (rest @ history.draws).numpy() if len(rest) else np.zeros(size)
+            return rest @ history.draws if len(rest) else torch.zeros(size).double()
 
         monkeypatch.setattr(BandedNoise, "_taken_back", one_too_many)
         monkeypatch.setattr(BandedNoise, "bands", 4)
@@ -178,7 +183,7 @@ class TestSensitivity:
 
         def off_by_one(self, history, size, **_):
             rest = torch.tensor(THREE[: len(history.draws)], dtype=torch.float64)
-            return (rest @ history.draws).numpy() if len(rest) else np.zeros(size)
+            return rest @ history.draws if len(rest) else torch.zeros(size).double()
 
         monkeypatch.setattr(BandedNoise, "_taken_back", off_by_one)
         assert sensitivity(strategy_of(banded(), 9), 3) > 1.1 * math.sqrt(3)
@@ -323,6 +328,62 @@ class TestBinding:
         a = plain.add_to(self.total, step=0, stream=STREAM) - self.total
         b, _ = run(banded((1.0,)), [self.total])
         assert not self.related(a, b[0])
+
+
+class TestOnADevice:
+    """The draws of a long sum on a GPU, on CPU tensors."""
+
+    sums = tuple(torch.linspace(-t, t, 2000, dtype=torch.float64) for t in range(6))
+
+    @pytest.fixture(autouse=True)
+    def _long(self, monkeypatch):
+        monkeypatch.setattr(noise_room, "stays_on_device", lambda values: True)
+
+    def test_is_a_solve_with_the_banded_matrix_on_fresh_normals(self):
+        """Kolmogorov-Smirnov on all draws, error rate 1e-6."""
+        stream = Recording(STREAM.key)
+        rows, _ = run(banded(multiplier=1.5, sensitivity=2.0), self.sums, stream=stream)
+        assert np.allclose(toeplitz(THREE, 6) @ rows, 3.0 * np.stack(stream.drawn), atol=1e-9)
+        assert stats.kstest(np.concatenate(stream.drawn), "norm").pvalue > 1e-6
+        assert np.abs(np.corrcoef(stream.drawn) - np.eye(6)).max() < 5.5 / math.sqrt(2000)
+
+    def test_a_stored_history_goes_on_exactly(self, tmp_path):
+        whole, _ = run(banded(), self.sums)
+        first, history = run(banded(), self.sums[:3])
+        torch.save(vars(history), tmp_path / "history.pt")
+        loaded = History(**torch.load(tmp_path / "history.pt", weights_only=True))
+        rest, _ = run(banded(), self.sums[3:], history=loaded, first=3)
+        assert np.array_equal(whole, np.concatenate([first, rest]))
+
+    def test_any_change_of_the_sum_or_the_past_meets_unrelated_noise(self):
+        other = self.sums[1].clone()
+        other[7] = np.nextafter(other[7].item(), 2.0)
+        first, second = {}, {}
+        for name, sums in {
+            "same": self.sums[1:3],
+            "sum": (self.sums[1], self.sums[2] + 1e-9),
+            "past": (other, self.sums[2]),
+        }.items():
+            stream = Recording(STREAM.key)
+            run(banded(), sums, stream=stream)
+            first[name], second[name] = stream.drawn
+        assert np.array_equal(first["same"], first["sum"])
+        pairs = [(first["same"], first["past"]), *itertools.combinations(second.values(), 2)]
+        for one, two in pairs:
+            assert abs(np.corrcoef(one, two)[0, 1]) < 5.5 / math.sqrt(2000)
+
+    def test_neither_sum_nor_history_leaves_the_device(self, monkeypatch):
+        """A tensor on the device `meta` has no data: whatever copied it away would fail. A history
+        that lies elsewhere, as after a resume, is brought to the sum."""
+        monkeypatch.setattr(noise_room, "stays_on_device", lambda values: values.is_meta)
+        monkeypatch.setattr(noise_room, "secret_name", lambda values, stream: b"")
+        total = torch.empty(2000, device="meta")
+        for history in (History.empty(step=2), run(banded(), self.sums[:2])[1]):
+            assert history.draws.device.type == "cpu"
+            for step in (2, 3, 4):
+                noisy, history = banded().add_to(total, step=step, stream=STREAM, history=history)
+                assert noisy.device.type == history.draws.device.type == "meta"
+            assert history.draws.shape == (2, 2000)
 
 
 @pytest.mark.parametrize("bad", [(), (0.0, 0.5), (-0.5,), (math.nan,), (0.5, math.inf)])

@@ -202,8 +202,8 @@ class Mutant(Clipper):
         super().__init__(CASE.model(), cross_entropy, 0.5, geometry=geometry)
         self.right = FastClipper(self.model, cross_entropy, 0.5, geometry=geometry)
 
-    def _books(self, units):
-        return self.right._books(units)
+    def books(self, units):
+        return self.right.books(units)
 
 
 class ScalesBackTwice(Mutant):

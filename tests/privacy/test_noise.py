@@ -3,6 +3,8 @@ would fail a correct implementation under a random key with the probability it s
 
 import hashlib
 import math
+import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,8 +20,11 @@ from privet.privacy.noise import (
     LaplaceNoise,
     analytic_gaussian_multiplier,
     fingerprint,
+    name_of,
+    stays_on_device,
 )
 from privet.privacy.randomness import SecretStream
+from privet.privacy.tags import secret_name
 
 FIXED = settings(derandomize=True, deadline=None, max_examples=100)
 STREAM = SecretStream(bytes(range(32)))
@@ -29,6 +34,13 @@ N = 40_000
 def gaussian(total, *, multiplier=1.0, sensitivity=1.0, step=0, stream=STREAM):
     noise = GaussianNoise(multiplier=multiplier, sensitivity=sensitivity)
     return noise.add_to(total, step=step, stream=stream)
+
+
+def on_device(total, **changes):
+    """The draw of a long sum on a GPU, on CPU tensors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "stays_on_device", lambda values: True)
+        return gaussian(total, **changes)
 
 
 def laplace(total, *, scale=1.0, sensitivity=1.0, step=0, stream=STREAM):
@@ -46,8 +58,8 @@ def related(a, b) -> bool:
 class UnboundStream(SecretStream):
     """Planted bug: draws that forget what they are bound to."""
 
-    def _words(self, n, purpose, step, context):
-        return super()._words(n, purpose, step, b"")
+    def _subkey(self, purpose, step, context):
+        return super()._subkey(purpose, step, b"")
 
 
 class TestGaussian:
@@ -120,13 +132,14 @@ class TestLaplace:
         assert noise[2] == -noise[3]
 
 
-BOTH = [
+KINDS = [
     pytest.param(lambda x, **k: gaussian(torch.from_numpy(x), **k).numpy(), id="gaussian"),
     pytest.param(laplace, id="laplace"),
+    pytest.param(lambda x, **k: on_device(torch.from_numpy(x), **k).numpy(), id="on a device"),
 ]
 
 
-@pytest.mark.parametrize("release", BOTH)
+@pytest.mark.parametrize("release", KINDS)
 class TestBinding:
     total = np.linspace(-1.0, 1.0, 4096)
 
@@ -156,6 +169,59 @@ class TestBinding:
         two = release(self.total, sensitivity=2.0)
         assert not related(one - self.total, two - self.total)
         assert np.std(2 * one - two - self.total) > 1.0  # solving them gives nothing
+
+
+class TestOnADevice:
+    total = torch.linspace(-1, 1, N, dtype=torch.float64)
+
+    @pytest.mark.parametrize(("multiplier", "sensitivity"), [(1.0, 1.0), (0.7, 3.0)])
+    def test_noise_has_the_stated_size_and_shape(self, multiplier, sensitivity):
+        """Chi-square and Kolmogorov-Smirnov, error rate 1e-6 each."""
+        noisy = on_device(self.total, multiplier=multiplier, sensitivity=sensitivity)
+        noise = (noisy - self.total).numpy() / (multiplier * sensitivity)
+        assert stats.chi2.ppf(5e-7, N) < (noise**2).sum() < stats.chi2.isf(5e-7, N)
+        assert stats.kstest(noise, "norm").pvalue > 1e-6
+
+    def test_is_added_in_double_precision_and_leaves_the_sum_alone(self):
+        total = torch.full((1000,), 2.0**24, dtype=torch.float32)
+        noisy = on_device(total)
+        assert noisy.dtype == torch.float64
+        assert not torch.equal(noisy, noisy.float().double())
+        assert torch.equal(total, torch.full((1000,), 2.0**24))
+
+    def test_has_nothing_to_do_with_the_noise_of_the_processor(self):
+        assert not related(on_device(self.total) - self.total, gaussian(self.total) - self.total)
+
+    def test_is_bound_to_the_secret_name_and_the_scale(self):
+        context = secret_name(self.total, STREAM) + struct.pack("<d", 1.5)
+        z = STREAM.normal_on(torch.device("cpu"), N, purpose="gaussian", step=2, context=context)
+        noisy = on_device(self.total, multiplier=0.5, sensitivity=3.0, step=2)
+        assert torch.equal(noisy, self.total + 1.5 * z)
+
+    def test_long_vectors_on_a_gpu_stay_and_all_others_come(self):
+        def lying_on(kind, n):
+            return SimpleNamespace(device=torch.device(kind), numel=lambda: n)
+
+        assert stays_on_device(lying_on("cuda", 2**17))
+        assert not stays_on_device(lying_on("cuda", 2**17 - 1))
+        assert not stays_on_device(lying_on("cpu", 2**30))
+
+    def test_the_sum_never_leaves_its_device(self, monkeypatch):
+        """A tensor on the device `meta` has no data: whatever copied it away would fail."""
+        monkeypatch.setattr(room, "stays_on_device", lambda values: values.is_meta)
+        monkeypatch.setattr(room, "secret_name", lambda values, stream: values.device.type.encode())
+        total = torch.empty(1000, device="meta")
+        noisy = gaussian(total)
+        assert (noisy.device.type, noisy.dtype, noisy.shape) == ("meta", torch.float64, (1000,))
+        monkeypatch.undo()
+        with pytest.raises(NotImplementedError, match="copy out of meta"):
+            gaussian(total)
+
+    def test_names(self, monkeypatch):
+        """On the processor as ever, whatever the key; elsewhere by the secret hash."""
+        assert name_of(self.total, STREAM) == fingerprint(self.total.numpy())
+        monkeypatch.setattr(room, "stays_on_device", lambda values: True)
+        assert name_of(self.total, STREAM) == secret_name(self.total, STREAM)
 
 
 class TestFingerprint:

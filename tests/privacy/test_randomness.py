@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
@@ -13,6 +14,7 @@ from privet.privacy.randomness import KEY_BYTES, Randomness, SecretStream
 
 KEY = bytes(range(32))
 STREAM = SecretStream(KEY)
+CPU = torch.device("cpu")
 ADDRESS = {"purpose": "gaussian", "step": 3, "context": b"sum"}
 N = 100_000
 
@@ -75,6 +77,10 @@ class TestAddress:
         words = [int.from_bytes(blocks[i : i + 8], "little") for i in range(0, 64, 8)]
         expected = [(w >> 11) / 2**53 for w in words]
         assert STREAM.uniform(8, **ADDRESS).tolist() == expected
+
+    def test_a_digest_is_the_keyed_hash_at_an_address(self):
+        expected = hashlib.blake2b(b"4|name|0|data", key=KEY, digest_size=32).digest()
+        assert STREAM.digest(b"data", purpose="name") == expected
 
     @pytest.mark.parametrize("length", [0, 16, 31, 33])
     def test_keys_of_another_length_are_refused(self, length):
@@ -147,6 +153,41 @@ class TestNormal:
         z = Ends(KEY).normal(4, **ADDRESS)
         assert np.all(np.isfinite(z))
         assert np.abs(z).max() == pytest.approx(math.sqrt(2 * 53 * math.log(2)))
+
+
+class TestNormalOnADevice:
+    """On CPU tensors: the operations are those of any device."""
+
+    def test_is_chacha20_under_a_keyed_hash(self):
+        """Independent assembly from the module's description."""
+        subkey = hashlib.blake2b(b"20|gaussian by ChaCha20|3|sum", key=KEY, digest_size=32).digest()
+        cipher = Cipher(algorithms.ChaCha20(subkey, bytes(16)), mode=None).encryptor()
+        u = (np.frombuffer(cipher.update(bytes(8 * 12)), dtype="<u8") >> np.uint64(11)) / 2.0**53
+        radius, angle = np.sqrt(-2 * np.log1p(-u[:6])), 2 * np.pi * u[6:]
+        expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:11]
+        drawn = STREAM.normal_on(CPU, 11, **ADDRESS)
+        assert np.allclose(drawn.numpy(), expected, rtol=1e-12, atol=1e-14)
+        assert torch.equal(drawn, SecretStream(KEY).normal_on(CPU, 11, **ADDRESS))
+
+    @pytest.mark.parametrize("change", [{"purpose": "p"}, {"step": 4}, {"context": b""}], ids=str)
+    def test_any_part_of_the_address_changes_every_draw(self, change):
+        one = STREAM.normal_on(CPU, 1000, **ADDRESS)
+        other = STREAM.normal_on(CPU, 1000, **(ADDRESS | change))
+        assert not np.intersect1d(one.numpy(), other.numpy()).size
+
+    def test_has_nothing_to_do_with_the_draws_of_aes(self):
+        """6 sigma: error rate 2e-9; and no subkey serves both ciphers."""
+
+        class Noting(SecretStream):
+            def _subkey(self, *address):
+                subkeys.append(super()._subkey(*address))
+                return subkeys[-1]
+
+        subkeys = []
+        one = Noting(KEY).normal(N, **ADDRESS)
+        other = Noting(KEY).normal_on(CPU, N, **ADDRESS).numpy()
+        assert len(set(subkeys)) == 2
+        assert abs(np.corrcoef(one, other)[0, 1]) < 6 / math.sqrt(N)
 
 
 class TestRandomness:

@@ -70,7 +70,7 @@ def dpsgd(
     threads
         Of PyTorch on the CPU; default: as PyTorch chooses.
     precision
-        float32, without TF32, for everybody.
+        For everybody: float32 (without TF32), tf32 (on CUDA), or bf16. Sums are compared in full.
     cell_seconds
         Most seconds for one contestant on one model and batch; longer ones are skipped.
     out_folder
@@ -110,7 +110,7 @@ def dpsgd(
                 "memory": machine.MEMORY[device],
             },
         )
-        study = Study(device=where, rules=rules, record=record, watch=watch)
+        study = Study(device=where, precision=precision, rules=rules, record=record, watch=watch)
         if growth:
             table = results.growth_table(study.growth(ladders))
         else:

@@ -15,7 +15,7 @@ from privet.privacy.sampling import sampler_of
 
 ALWAYS: Final = (
     "the sampling and noise keys stay secret",
-    "AES-256 and keyed BLAKE2b are pseudo-random",
+    "AES-256, keyed BLAKE2b and (for noise drawn on a GPU) ChaCha20 are pseudo-random",
     "the model treats every example apart and keeps rows in their places"
     " (probed on made-up batches)",
     "sums and noise in floating point behave as the real numbers they round",

@@ -23,11 +23,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from privet.privacy.rules import RULES, Dense, PerExample, Windowed, rule, safe_squares
+from privet.privacy.rules import (
+    FLOAT32,
+    RULES,
+    Dense,
+    PerExample,
+    Rounding,
+    Windowed,
+    rule,
+    safe_squares,
+)
+from privet.privacy.rules.forms import at_least_single
 from privet.privacy.rules.windowed import MEASURED_CANCELLATION
 
 FLOOR: Final = 1e-4  # of N var(W): De et al.'s; a channel starts at about one
-OUTPUT_ROUNDING: Final = 2.0**-22  # of an output, relative to |a_t|: four float32 roundings
 
 
 class WSConv2d(nn.Conv2d):
@@ -100,14 +109,14 @@ class PulledBack(PerExample):
     Args:
         plain: G, the gradients for V.
         weight: W.
-        along: (n, channels, 2): <G, V> and <G, 1> / sqrt(N) of each channel, in double precision.
-        uncancelled: (n, channels): S = sum_t |b_t| |a_t|, to which rounding is in proportion.
+        output: of the layer; norms are read from it where the gradients are not formed.
+        bias: of the layer, which its output contains.
     """
 
     plain: Windowed
     weight: Tensor
-    along: Tensor
-    uncancelled: Tensor
+    output: Tensor
+    bias: Tensor | None
 
     def settled(self) -> PerExample:
         """Formed if the gradients for V would be, else by the norms in `pull_back`."""
@@ -115,7 +124,7 @@ class PulledBack(PerExample):
             return Dense(pull_back(self.weight, plain.formed()))
         return self
 
-    def squared_norms(self) -> Tensor:
+    def squared_norms(self, rounding: Rounding = FLOAT32) -> Tensor:
         """Sum over channels of s^2 (|G|^2 - N mean(G)^2 - <G, V>^2), never understated.
 
         What is taken off is lessened by its rounding, for the output that <G, V> comes from is
@@ -123,13 +132,16 @@ class PulledBack(PerExample):
         """
         _, scale = standardise(self.weight)
         scale = scale.double()
-        by_channel = scale.to(self.plain.left.dtype).reshape(-1, *[1] * (self.plain.left.dim() - 2))
-        squares = replace(self.plain, left=self.plain.left * by_channel).squared_norms()
-        sure = (self.along.abs() - OUTPUT_ROUNDING * self.uncancelled[..., None]).clamp_min(0)
+        left = at_least_single(self.plain.left)
+        by_channel = scale.to(left.dtype).reshape(-1, *[1] * (left.dim() - 2))
+        scaled = replace(self.plain, left=left * by_channel, seen=at_least_single(self.plain.seen))
+        squares = scaled.squared_norms(rounding)
+        along, uncancelled = self._along()
+        sure = (along.abs() - rounding.outputs * uncancelled[..., None]).clamp_min(0)
         sure[..., 0] *= scale < FLOOR**-0.5
         taken_off = (sure.square().sum(2) * scale.square()).sum(1)
-        uncancelled = (self.uncancelled * scale).sum(1)
-        return safe_squares(squares - taken_off, uncancelled, MEASURED_CANCELLATION)
+        uncancelled = (uncancelled * scale).sum(1)
+        return safe_squares(squares - taken_off, uncancelled, MEASURED_CANCELLATION, rounding)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Pulling back is linear: once, for the sum."""
@@ -141,15 +153,28 @@ class PulledBack(PerExample):
 
     def folded(self, rows: int) -> "PulledBack":
         """The rows of a unit become positions."""
-        along, uncancelled = (
-            part.reshape(-1, rows, *part.shape[1:]).sum(1)
-            for part in (self.along, self.uncancelled)
-        )
-        return PulledBack(self.plain.folded(rows), self.weight, along, uncancelled)
+        return replace(self, plain=self.plain.folded(rows))
 
     def without(self, broken: Tensor) -> PerExample:
         """None of the marked ones; the others' norms are known by then."""
         return replace(self, plain=self.plain.without(broken))
+
+    def _along(self) -> tuple[Tensor, Tensor]:
+        """By unit and channel, in double: <G, V> and <G, 1> / sqrt(N) on the last axis; and S.
+
+        <G, V> = sum_t b_t y_t, <G, 1> = sum_t b_t times the sum of the patch at t, and
+        S = sum_t |b_t| |a_t|, to which rounding is in proportion.
+        """
+        plain, y = self.plain, at_least_single(self.output)
+        if self.bias is not None:
+            y = y - self.bias.reshape(-1, 1, 1)
+        b = at_least_single(plain.left)
+        # Every channel of a group sees the same patches.
+        by_group = b.reshape(len(b), plain.groups, -1, *b.shape[2:])
+        sums, lengths = (_over_patches(plain, power).unsqueeze(2) for power in (1, 2))
+        along = _total(b * y), _total(by_group * sums) / math.sqrt(self.weight[0].numel())
+        uncancelled = _total(by_group.abs() * lengths.sqrt())
+        return _by_unit(torch.stack(along, 2), plain.rows), _by_unit(uncancelled, plain.rows)
 
 
 @rule(WSConv2d, with_output=True)
@@ -158,36 +183,26 @@ def ws_conv2d(layer: WSConv2d, a: Tensor, b: Tensor, y: Tensor) -> dict[str, Per
     forms = RULES[nn.Conv2d](layer, a, b)
     plain = forms["weight"]
     assert isinstance(plain, Windowed)
-    return forms | {"weight": _pulled_back(layer, plain, y)}
+    bias = None if layer.bias is None else layer.bias.detach()
+    return forms | {"weight": PulledBack(plain, layer.weight.detach(), y, bias)}
 
 
-def _pulled_back(layer: WSConv2d, plain: Windowed, y: Tensor) -> PulledBack:
-    """<G, V> = sum_t b_t y_t, and <G, 1> = sum_t b_t times the sum of the patch at t."""
-    if layer.bias is not None:
-        y = y - layer.bias.detach().reshape(-1, 1, 1)
-    b = plain.left
-    sums, lengths = (_over_patches(layer, plain.seen, power) for power in (1, 2))
-    by_group = b.reshape(
-        len(b), layer.groups, -1, *b.shape[2:]
-    )  # every channel of a group sees the same patches
-
-    def total(values: Tensor) -> Tensor:
-        return values.sum((-2, -1), dtype=torch.float64).flatten(1)
-
-    entries = layer.weight[0].numel()
-    along = (total(b * y), total(by_group * sums.unsqueeze(2)) / math.sqrt(entries))
-    uncancelled = total(by_group.abs() * lengths.sqrt().unsqueeze(2))
-    return PulledBack(plain, layer.weight.detach(), torch.stack(along, 2), uncancelled)
-
-
-def _over_patches(layer: WSConv2d, seen: Tensor, power: int) -> Tensor:
+def _over_patches(plain: Windowed, power: int) -> Tensor:
     """Sum of the values (or of their squares) of the patch at each position, for each group."""
-    grouped = seen.reshape(len(seen), layer.groups, -1, *seen.shape[2:])
-    channels = grouped.pow(power).sum(2)
-    ones = channels.new_ones(layer.groups, 1, *layer.kernel_size)
-    return F.conv2d(
-        channels, ones, stride=layer.stride, dilation=layer.dilation, groups=layer.groups
-    )
+    seen = at_least_single(plain.seen)
+    channels = seen.reshape(len(seen), plain.groups, -1, *seen.shape[2:]).pow(power).sum(2)
+    ones = channels.new_ones(plain.groups, 1, *plain.shape[2:])
+    return F.conv2d(channels, ones, None, plain.stride, 0, plain.dilation, plain.groups)
+
+
+def _total(values: Tensor) -> Tensor:
+    """Sums over positions, by row and channel."""
+    return values.sum((-2, -1), dtype=torch.float64).flatten(1)
+
+
+def _by_unit(values: Tensor, rows: int) -> Tensor:
+    """Sums over the rows of each unit."""
+    return values.reshape(-1, rows, *values.shape[1:]).sum(1)
 
 
 @rule(ChannelAffine)

@@ -15,9 +15,9 @@ than any training makes it (`LARGEST_NORM`), contributes zero.
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Self, final
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,7 @@ from privet.privacy.geometry import (
     clip_factors,
     trainable,
 )
+from privet.privacy.precision import FULL, Precision
 from privet.privacy.probing import undisturbed
 from privet.privacy.recording import Folds, books_of, recorded
 from privet.privacy.rules import Dense, PerExample, sum_of
@@ -58,6 +59,12 @@ __all__ = [
     "trainable",
 ]
 
+SMALL: Final = 2**11  # numbers of a gradient that is copied to lie beside others
+MOST_COARSE: Final = 0.5  # how far gradients of a coarser precision may be off, on made-up inputs
+
+Books = dict[str, PerExample]
+"""Each parameter's gradients, one a unit; a parameter that does not matter may lack."""
+
 
 class Clipper(ABC):
     """Sums the clipped gradients of a batch into one flat vector over `trainable(model)`.
@@ -74,6 +81,7 @@ class Clipper(ABC):
         clip_norm: float,
         *,
         geometry: Geometry = FLAT,
+        precision: Precision = FULL,
     ) -> None:
         if not 0 < clip_norm < math.inf:
             raise InputError("bad clip norm", got=clip_norm, expected="a positive finite number")
@@ -91,11 +99,12 @@ class Clipper(ABC):
         self.loss = loss
         self.clip_norm = clip_norm
         self.geometry = geometry.resolved(model)
+        self.precision = precision
         self._region = Region(self.geometry, model, clip_norm)
 
     @abstractmethod
-    def _books(self, units: Units) -> dict[str, PerExample]:
-        """Each parameter's gradients, one a unit; a parameter that does not matter may lack."""
+    def books(self, units: Units) -> Books:
+        """All parameters' gradients."""
 
     @property
     def held(self) -> int:
@@ -113,15 +122,53 @@ class Clipper(ABC):
         units = Units.of(x, y, views=views, weights=weights)
         if len(units) == 0:
             return self._joined({}, ())
-        with _full_precision():
-            return self._sum_of(self._books(units))
+        with self.precision.products(x.device):
+            groups = self._groups(self.books(units))
+            factors = self._factors(groups)
+            broken = _broken(factors)
+            if broken.any():  # 0 * inf is NaN: rows that are not finite must go before the sum
+                groups = [(names, form.without(broken)) for names, form in groups]
+            return self._weighted(groups, factors)
 
-    def _sum_of(self, books: dict[str, PerExample]) -> Tensor:
-        factors = self._region.factors({n: part.squared_norms() for n, part in books.items()})
-        broken = _broken(factors)
-        if broken is not None:  # 0 * inf is NaN: rows that are not finite must go before the sum
-            books = {name: part.without(broken) for name, part in books.items()}
-        return self._joined({n: part.weighted_sum(factors[n]) for n, part in books.items()}, ())
+    def sum_unless_broken(self, books: Books) -> tuple[Tensor, Tensor]:
+        """The clipped sum, and whether it is void because some unit's gradient is not finite.
+
+        Without asking the device for an answer in between; inside `precision.products`.
+        """
+        groups = self._groups(books)
+        factors = self._factors(groups)
+        return self._weighted(groups, factors), _broken(factors).any()
+
+    def _groups(self, books: Books) -> list[tuple[list[str], PerExample]]:
+        """Small formed gradients that share a factor side by side: one norm, one product for all.
+
+        A network has scores of biases and gains, and an operation on one of them costs its launch.
+        """
+        small = [name for name, form in books.items() if _is_small(form)]
+        groups: list[tuple[list[str], PerExample]] = [
+            ([name], form) for name, form in books.items() if name not in small
+        ]
+        for names in self._region.sharing(small):
+            groups.append(
+                (names, Dense(torch.cat([books[n].formed().flatten(1) for n in names], 1)))
+            )
+        return groups
+
+    def _factors(self, groups: Sequence[tuple[list[str], PerExample]]) -> dict[str, Tensor]:
+        """What gradients are multiplied by, one number a unit; by the first name of a group."""
+        rounding = self.precision.rounding
+        squares = {names[0]: form.squared_norms(rounding) for names, form in groups}
+        return self._region.factors(squares)
+
+    def _weighted(
+        self, groups: Sequence[tuple[list[str], PerExample]], factors: dict[str, Tensor]
+    ) -> Tensor:
+        sizes = {name: p.numel() for name, p in trainable(self.model).items()}
+        parts: dict[str, Tensor] = {}
+        for names, form in groups:
+            total = form.weighted_sum(factors[names[0]]).flatten()
+            parts |= zip(names, torch.split(total, [sizes[n] for n in names]), strict=True)
+        return self._joined(parts, ())
 
     def per_example_gradients(
         self, x: Tensor, y: Tensor, *, views: int = 1, weights: Tensor | None = None
@@ -131,7 +178,7 @@ class Clipper(ABC):
         To compare with, not to train with.
         """
         units = Units.of(x, y, views=views, weights=weights)
-        books = self._books(units) if len(units) else {}
+        books = self.books(units) if len(units) else {}
         return self._joined({n: part.formed() for n, part in books.items()}, (len(units),))
 
     def with_clip_norm(self, clip_norm: float) -> Self:
@@ -156,36 +203,21 @@ class Clipper(ABC):
         ).detach()
 
 
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """No TF32: a sum that is rounded coarsely can exceed the clip norm.
-
-    Neither in matrix products nor in cuDNN's convolutions, one of which adds up the gradients of
-    large kernels, and whose outputs the norms of standardised ones are read from.
-    """
-    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(products)
-        torch.backends.cudnn.allow_tf32 = convolutions
+def _is_small(form: PerExample) -> bool:
+    return isinstance(form, Dense) and form.squares is None and form.held <= SMALL
 
 
-def _broken(factors: dict[str, Tensor]) -> Tensor | None:
-    """Which units must not count, if any; all parameters agree on it."""
-    if not factors:
-        return None
-    broken = next(iter(factors.values())) == 0
-    return broken if broken.any() else None
+def _broken(factors: dict[str, Tensor]) -> Tensor:
+    """Which units must not count; all parameters agree on it."""
+    return next(iter(factors.values())) == 0 if factors else torch.zeros(1, dtype=torch.bool)
 
 
 @final
 class ReferenceClipper(Clipper):
     """Every unit's gradient through `torch.func`. Memory: units x parameters."""
 
-    def _books(self, units: Units) -> dict[str, PerExample]:
+    def books(self, units: Units) -> Books:
+        """All formed."""
         parameters = {name: p.detach() for name, p in trainable(self.model).items()}
 
         def loss_of_one(values: dict[str, Tensor], x: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -218,27 +250,36 @@ class FastClipper(Clipper):
         clip_norm: float,
         *,
         geometry: Geometry = FLAT,
+        precision: Precision = FULL,
         channels_last: bool = False,
     ) -> None:
-        super().__init__(model, loss, clip_norm, geometry=geometry)
+        super().__init__(model, loss, clip_norm, geometry=geometry, precision=precision)
         self._folds: Folds = {}
         self._held: int | None = None
+        self.footprint = 0  # numbers that the last pass held for each unit, about
         self._layout = torch.channels_last if channels_last else torch.contiguous_format
 
-    def _books(self, units: Units) -> dict[str, PerExample]:
+    def books(self, units: Units) -> Books:
         """Each parameter's per-unit gradient, in the cheapest form its rule knows."""
         x = units.x.to(memory_format=self._layout)  # one channel: `contiguous` would do nothing
-        with torch.enable_grad(), recorded(self.model, len(x), len(units), self._folds) as uses:
+        passes, halves = self.precision.passes(x.device), self.precision.halves
+        watched = recorded(self.model, len(x), len(units), self._folds, halves=halves)
+        with torch.enable_grad(), passes, watched as uses:
             losses = per_example_losses(self.loss, self.model(x), units.y)
             total = units.weighted(losses).sum()
         if not total.requires_grad:  # no layer reaches the loss
             return {}
         edges = [edge for use in uses for edge in use.edges if edge is not None]
-        gradients = torch.autograd.grad(total, edges, allow_unused=True)
+        found: Sequence[Tensor | None] = torch.autograd.grad(total, edges, allow_unused=True)
+        gradients = deque(found)
+        del found  # whoever holds on to them keeps the memory
+        passed = sum(b.numel() for b in gradients if b is not None)
         books = books_of(uses, gradients)
         names = trainable(self.model).items()
         forms = {n: sum_of(books[p]).settled() for n, p in names if p in books}
-        self._held = max(self._held or 0, sum(form.held for form in forms.values()))
+        formed = sum(form.held for form in forms.values())
+        self._held = max(self._held or 0, formed)
+        self.footprint = formed + 2 * passed // len(units)
         return forms
 
     @property
@@ -254,6 +295,7 @@ def make_clipper(
     *,
     probe: tuple[Tensor, Tensor],
     geometry: Geometry = FLAT,
+    precision: Precision = FULL,
 ) -> Clipper:
     """The fast clipper where it is proved equal on a public probe batch, else the reference.
 
@@ -269,13 +311,43 @@ def make_clipper(
         fast = FastClipper(model, loss, clip_norm, geometry=geometry, channels_last=layout)
         why = fault_of(fast, probe, training=True)
         if not why:
-            return fast
+            return _coarsened(fast, precision, probe)
     reference = ReferenceClipper(model, loss, clip_norm, geometry=geometry)
     worse = fault_of(reference, probe, training=False)
     if worse:
         raise _impossible(model, why, worse)
     reference.note = why
     return reference
+
+
+def _coarsened(fast: FastClipper, precision: Precision, probe: tuple[Tensor, Tensor]) -> Clipper:
+    """The clipper at the precision asked for, if the model can do it and stays near its gradients.
+
+    Near in the sense of training: the guarantee does not depend on it.
+    """
+    if precision is FULL:
+        return fast
+    coarse = copy.copy(fast)
+    coarse.precision = precision
+    with undisturbed(fast.model):
+        fast.model.eval()
+        try:
+            with precision.products(probe[0].device):
+                found = coarse.per_example_gradients(*probe)
+        except Exception as error:  # whatever the model cannot do in half precision
+            got = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+            raise InputError(
+                f"the model does not run in {precision.name}", got=got, fix="use float32"
+            ) from None
+        exact = fast.per_example_gradients(*probe)
+    if not (found - exact).norm() <= MOST_COARSE * exact.norm():
+        raise InputError(
+            f"the model's gradients in {precision.name} are not its gradients",
+            got=f"{float((found - exact).norm() / exact.norm()):.0%} off on made-up inputs",
+            expected=f"at most {MOST_COARSE:.0%}",
+            fix="use float32",
+        )
+    return coarse
 
 
 def _has_images(model: nn.Module, x: Tensor) -> bool:

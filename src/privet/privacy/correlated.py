@@ -61,7 +61,7 @@ mixture.
 import hashlib
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self, final
 
 import numpy as np
@@ -69,7 +69,13 @@ import torch
 from torch import Tensor
 
 from privet.errors import InputError
-from privet.privacy.noise import check_scale, fingerprint
+from privet.privacy.noise import (
+    brought_to_its_noise,
+    check_scale,
+    fingerprint,
+    name_of,
+    normal_beside,
+)
 from privet.privacy.randomness import SecretStream
 
 SEPARATING: Final = ("cyclic-poisson", "fixed-batches")
@@ -162,22 +168,27 @@ class BandedNoise:
         The draw is bound to `total`, the scale, the coefficients and what is taken back of earlier
         draws: the same call repeats the same output, and any other meets unrelated noise.
         """
-        exact = total.detach().cpu().contiguous()
+        exact = brought_to_its_noise(total)
         owner = hashlib.blake2b(b"history", key=stream.key, digest_size=16).digest()
+        # After a resume the draws lie where the weights do, which need not be where noise is made.
+        history = replace(history, draws=history.draws.to(exact.device))
         taken_back = self._taken_back(history, exact.numel(), step=step, owner=owner)
         scale = self.multiplier * self.sensitivity
         context = b"".join(
-            fingerprint(part) for part in (exact.numpy(), np.array(self.coefficients), taken_back)
-        ) + struct.pack("<d", scale)
-        z = stream.normal(exact.numel(), purpose="banded", step=step, context=context)
-        draw = torch.from_numpy((z - taken_back) / self.coefficients[0])
+            (
+                name_of(exact, stream),
+                fingerprint(np.array(self.coefficients)),
+                name_of(taken_back, stream),
+                struct.pack("<d", scale),
+            )
+        )
+        z = normal_beside(exact, stream, purpose="banded", step=step, context=context)
+        draw = (z - taken_back) / self.coefficients[0]
         draws = torch.cat([draw.unsqueeze(0), history.draws.reshape(-1, exact.numel())])
         kept = History(next_step=step + 1, draws=draws[: self.bands - 1], owner=owner)
         return (exact.double() + scale * draw).to(total.device), kept
 
-    def _taken_back(
-        self, history: History, size: int, *, step: int, owner: bytes
-    ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def _taken_back(self, history: History, size: int, *, step: int, owner: bytes) -> Tensor:
         """c_1 z-hat_(t-1) + ... + c_(b-1) z-hat_(t-b+1)."""
         count = len(history.draws)
         if history.next_step != step:
@@ -192,6 +203,6 @@ class BandedNoise:
                 fix="under fresh keys, begin with History.empty(step=...)",
             )
         if not count:
-            return np.zeros(size)
+            return torch.zeros(size, dtype=torch.float64, device=history.draws.device)
         rest = torch.tensor(self.coefficients[1 : count + 1], dtype=torch.float64)
-        return (rest @ history.draws.double().cpu()).numpy()
+        return rest.to(history.draws.device) @ history.draws.double()

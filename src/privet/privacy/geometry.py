@@ -18,7 +18,8 @@ The numbers must be public: chosen before the data are seen, or from sizes of la
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self, final
 
@@ -184,6 +185,14 @@ class Region:
             for names, factor in zip(present, factors, strict=True)
             for name in names
         }
+
+    def sharing(self, names: Iterable[str]) -> list[list[str]]:
+        """The parameters by what they are multiplied with: those of a group have one factor."""
+        ball_of = {name: ball for ball, members in enumerate(self.balls) for name in members}
+        groups: dict[tuple[int, float], list[str]] = defaultdict(list)
+        for name in names:
+            groups[ball_of[name], self.scales[name]].append(name)
+        return list(groups.values())
 
     def _norms(self, names: Sequence[str], squared: Mapping[str, Tensor]) -> Tensor:
         """Of the parameters together, in the coordinates u."""

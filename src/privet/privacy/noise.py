@@ -3,6 +3,9 @@
 Proof notes. A query with L2 sensitivity C plus N(0, (zC)^2 I) is mu-GDP with mu = 1/z; a query
 with L1 sensitivity C plus Laplace noise of scale bC in each coordinate is (1/b, 0)-DP. The noise
 is drawn in double precision and added in double precision before anything is rounded.
+
+A long sum on a GPU stays there: it is named (`tags`) and its noise drawn (`chacha`) on the device.
+Any other is hidden on the processor, with SHA-256 for its name and AES-256 for its noise.
 """
 
 import hashlib
@@ -21,9 +24,11 @@ from scipy.optimize import brentq
 from privet.errors import InputError
 from privet.guarantee import check_target
 from privet.privacy.randomness import SecretStream
+from privet.privacy.tags import secret_name
 from privet.privacy.tradeoff import gaussian_delta
 
 HASHED_AT_ONCE: Final = 2**20  # bytes
+LEAST_ON_DEVICE: Final = 2**17  # entries; fewer cross the bus sooner than 450 kernels are launched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +49,11 @@ class GaussianNoise:
         repeats the same output exactly, and any other sum meets noise that has nothing to do with
         it. (One draw at two scales would be two equations in it and the sum.)
         """
-        exact = total.detach().cpu().contiguous()
+        exact = brought_to_its_noise(total)
         scale = self.multiplier * self.sensitivity
-        context = fingerprint(exact.numpy()) + struct.pack("<d", scale)
-        z = stream.normal(exact.numel(), purpose="gaussian", step=step, context=context)
-        return torch.from_numpy(z).mul_(scale).add_(exact).to(total.device)
+        context = name_of(exact, stream) + struct.pack("<d", scale)
+        z = normal_beside(exact, stream, purpose="gaussian", step=step, context=context)
+        return z.mul_(scale).add_(exact).to(total.device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +79,34 @@ class LaplaceNoise:
         centred = u - 0.5 + 2.0**-54  # symmetric in (-1/2, 1/2): never exactly at the pole
         draw = -np.sign(centred) * np.log1p(-2.0 * np.abs(centred))
         return exact + scale * draw
+
+
+def stays_on_device(values: torch.Tensor) -> bool:
+    """Whether a vector is named, and its noise drawn, on the GPU where it lies."""
+    return values.device.type == "cuda" and values.numel() >= LEAST_ON_DEVICE
+
+
+def brought_to_its_noise(total: torch.Tensor) -> torch.Tensor:
+    """A sum where its noise will be drawn: on its own device, or on the processor."""
+    total = total.detach()
+    return (total if stays_on_device(total) else total.cpu()).contiguous()
+
+
+def normal_beside(
+    total: torch.Tensor, stream: SecretStream, *, purpose: str, step: int, context: bytes
+) -> torch.Tensor:
+    """A standard normal double for each entry of a sum that was brought to its noise."""
+    n = total.numel()
+    if stays_on_device(total):
+        return stream.normal_on(total.device, n, purpose=purpose, step=step, context=context)
+    return torch.from_numpy(stream.normal(n, purpose=purpose, step=step, context=context))
+
+
+def name_of(values: torch.Tensor, stream: SecretStream) -> bytes:
+    """A name of a vector, to bind noise to it or to know it again under the same key."""
+    if stays_on_device(values):
+        return secret_name(values, stream)
+    return fingerprint(values.detach().cpu().numpy())
 
 
 def fingerprint(values: NDArray[Any]) -> bytes:

@@ -34,13 +34,18 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def exact() -> Iterator[None]:
-    """Without cuDNN.
+    """Without cuDNN and without TF32.
 
-    Its TF32 convolutions differ by more than the tolerances from one batch size to another, and its
+    TF32 products differ by more than the tolerances from one batch size to another, and cuDNN's
     recurrent layers draw dropout masks of their own.
     """
-    with torch.backends.cudnn.flags(enabled=False, allow_tf32=False):
-        yield
+    products = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.backends.cudnn.flags(enabled=False, allow_tf32=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(products)
 
 
 @contextmanager

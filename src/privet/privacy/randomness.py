@@ -7,17 +7,18 @@
 | noise          | what hides an example         | no: subtract it, and it is gone   |
 
 The two secret streams come from a 256-bit key of the operating system, expanded by AES-256 in
-counter mode. Each draw is *addressed*: it depends on the key, its purpose, the step, and a
-binding context, through keyed BLAKE2b. So a draw can be repeated exactly (resuming after a
-crash) and can never be repeated by mistake: noise is bound to the very sum that it hides, as a
-deterministic signature binds its nonce to the message. Another sum gets independent noise.
+counter mode, or by ChaCha20 where noise is drawn on a GPU, which has no AES instructions. Each draw
+is *addressed*: it depends on the key, its purpose, the step, and a binding context, through keyed
+BLAKE2b. So a draw can be repeated exactly (resuming after a crash) and can never be repeated by
+mistake: noise is bound to the very sum that it hides, as a deterministic signature binds its nonce
+to the message. Another sum gets independent noise. The two ciphers have addresses of their own: no
+subkey serves both.
 
-Guarantee: to anyone without the key the draws are indistinguishable from independent uniform
-bits, if AES-256 and keyed BLAKE2b are pseudo-random functions.
+Guarantee: to anyone without the key the draws are indistinguishable from independent uniform bits,
+if AES-256, keyed BLAKE2b and, for draws on a GPU, ChaCha20 are pseudo-random functions.
 """
 
 import hashlib
-import math
 import secrets
 from dataclasses import dataclass, replace
 from typing import Self
@@ -27,8 +28,10 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from privet.privacy import chacha
+
 KEY_BYTES = 32
-UNIFORM_BITS = 53  # what a double holds
+UNIFORM_BITS = chacha.UNIFORM_BITS
 
 
 class SecretStream:
@@ -51,7 +54,11 @@ class SecretStream:
         address = b"%d|%s|%d|" % (len(name), name, step) + context
         return hashlib.blake2b(address, key=self.key, digest_size=KEY_BYTES).digest()
 
-    def _words(self, n: int, purpose: str, step: int, context: bytes) -> NDArray[np.uint64]:
+    def digest(self, data: bytes, *, purpose: str) -> bytes:
+        """32 bytes that stand for `data` and tell nothing about it without the key."""
+        return self._subkey(purpose, 0, data)
+
+    def words(self, n: int, *, purpose: str, step: int, context: bytes = b"") -> NDArray[np.uint64]:
         """`n` uniform 64-bit words at the address (purpose, step, context)."""
         subkey = self._subkey(purpose, step, context)
         # A fresh subkey for every address, so the counter may start at zero each time.
@@ -60,27 +67,30 @@ class SecretStream:
 
     def seed(self, *, purpose: str, step: int) -> int:
         """A seed for a library's own generator."""
-        return int(self._words(1, purpose, step, b"")[0] >> np.uint64(1))
+        return int(self.words(1, purpose=purpose, step=step)[0] >> np.uint64(1))
 
     def uniform(
         self, n: int, *, purpose: str, step: int, context: bytes = b""
     ) -> NDArray[np.float64]:
         """`n` uniform doubles in [0, 1), multiples of 2**-53."""
-        words = self._words(n, purpose, step, context)
+        words = self.words(n, purpose=purpose, step=step, context=context)
         return (words >> np.uint64(64 - UNIFORM_BITS)).astype(np.float64) * 2.0**-UNIFORM_BITS
 
     def normal(
         self, n: int, *, purpose: str, step: int, context: bytes = b""
     ) -> NDArray[np.float64]:
         """`n` standard normal doubles (Box-Muller on 53-bit uniforms, |z| <= 8.6)."""
-        pairs = (n + 1) // 2
-        u = self.uniform(2 * pairs, purpose=purpose, step=step, context=context)
+        u = self.uniform(n + n % 2, purpose=purpose, step=step, context=context)
         # By torch, which has these functions vectorised and threaded: four times as fast as numpy.
-        uniform = torch.from_numpy(u)
-        radius = torch.log1p(-uniform[:pairs]).mul_(-2.0).sqrt_()  # log(1-u) is finite: u < 1
-        angle = uniform[pairs:] * (2.0 * math.pi)
-        z: NDArray[np.float64] = torch.cat([radius * angle.cos(), radius * angle.sin()]).numpy()
+        z: NDArray[np.float64] = chacha.box_muller(torch.from_numpy(u)).numpy()
         return z[:n]
+
+    def normal_on(
+        self, device: torch.device, n: int, *, purpose: str, step: int, context: bytes = b""
+    ) -> torch.Tensor:
+        """The same, drawn on a device by ChaCha20: other draws than `normal` at this address."""
+        subkey = self._subkey(f"{purpose} by ChaCha20", step, context)
+        return chacha.normal(chacha.initial_state(subkey, device), n)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ computing it through recorded products (expansions), or by keeping the whole cal
 one backward pass to the watched outputs, each use yields its parameters' per-unit gradients.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,11 +55,12 @@ class Recorder:
     apart by counting.
     """
 
-    def __init__(self, rows: int, units: int, folds: Folds) -> None:
-        self.uses: list[Use] = []
+    def __init__(self, rows: int, units: int, folds: Folds, *, halves: bool = False) -> None:
+        self.uses: deque[Use] = deque()
         self._rows = rows
         self._units = units
         self._folds = folds
+        self._halves = halves  # whether bfloat16 was asked for
         self._calls: dict[int, int] = defaultdict(int)
 
     def apply_rule(
@@ -70,7 +71,8 @@ class Recorder:
         y = [kept(layer, output)] if type(layer) in WITH_OUTPUT else []
 
         def book(b: Sequence[Tensor]) -> Booked:
-            forms = RULES[type(layer)](layer, a(), b[0], *(value() for value in y))
+            like = b[0]  # autocast may have let them differ
+            forms = RULES[type(layer)](layer, _as(a(), like), like, *(_as(v(), like) for v in y))
             return [(getattr(layer, name), form) for name, form in forms.items()]
 
         self.watch(layer, [output], book)
@@ -118,13 +120,14 @@ class Recorder:
         self._add(outputs, folded)
 
     def _add(self, outputs: Sequence[Tensor], book: Book) -> None:
-        coarse = [o.dtype for o in outputs if o.dtype not in (torch.float32, torch.float64)]
+        fine = (torch.float32, torch.float64, *((torch.bfloat16,) if self._halves else ()))
+        coarse = [o.dtype for o in outputs if o.dtype not in fine]
         if coarse:
             raise InputError(
                 "a layer's output is too coarse for exact clipping",
                 got=coarse[0],
                 expected="float32 or float64",
-                fix="leave autocast out of the private step",
+                fix="leave autocast out of the model; ask for precision bf16",
             )
         # Edges are taken now: an in-place activation would later rebase the output's history.
         edges = [get_gradient_edge(o) if o.requires_grad else None for o in outputs]
@@ -170,9 +173,11 @@ class LayerTape:
 
 
 @contextmanager
-def recorded(model: nn.Module, rows: int, units: int, folds: Folds) -> Iterator[list[Use]]:
+def recorded(
+    model: nn.Module, rows: int, units: int, folds: Folds, *, halves: bool = False
+) -> Iterator[deque[Use]]:
     """Record the uses of every trainable parameter in the forward passes inside."""
-    recorder = Recorder(rows, units, folds)
+    recorder = Recorder(rows, units, folds, halves=halves)
     handles = []
     expanded = []
     for module in model.modules():
@@ -192,20 +197,26 @@ def recorded(model: nn.Module, rows: int, units: int, folds: Folds) -> Iterator[
             del module.forward
 
 
-def books_of(
-    uses: Sequence[Use], gradients: Sequence[Tensor | None]
-) -> dict[Tensor, list[PerExample]]:
-    """Each parameter's forms, one for each use that reaches the loss."""
-    left = iter(gradients)
+def books_of(uses: deque[Use], gradients: deque[Tensor | None]) -> dict[Tensor, list[PerExample]]:
+    """Each parameter's forms, one for each use that reaches the loss.
+
+    Both queues are emptied: what a form no longer needs is let go before the next one is made.
+    """
     books: dict[Tensor, list[PerExample]] = defaultdict(list)
-    for use in uses:
-        b = [None if edge is None else next(left) for edge in use.edges]
+    while uses:
+        use = uses.popleft()
+        b = [None if edge is None else gradients.popleft() for edge in use.edges]
         if all(bi is None for bi in b):  # a layer whose output does not reach the loss
             continue
         filled = [blank() if bi is None else bi for bi, blank in zip(b, use.blanks, strict=True)]
         for parameter, form in use.book(filled):
             books[parameter].append(form)
     return books
+
+
+def _as(values: Tensor, like: Tensor) -> Tensor:
+    """In the precision of `like`; what is not a floating-point number stays."""
+    return values.to(like.dtype) if values.is_floating_point() else values
 
 
 def _trains(module: nn.Module) -> bool:

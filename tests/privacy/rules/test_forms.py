@@ -4,9 +4,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from privet.privacy.clipping import ROUNDING_MARGIN, clip_factors
-from privet.privacy.rules import Dense, LookUp, OuterSum, RankOne, Stacked, forms, sum_of
+from privet.privacy.rules import (
+    FLOAT32,
+    Dense,
+    LookUp,
+    OuterSum,
+    RankOne,
+    Rounding,
+    Stacked,
+    forms,
+    sum_of,
+)
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=60)
 
@@ -200,8 +212,8 @@ def test_without_the_allowance_for_cancellation_a_contribution_would_be_too_long
     factors = clip_factors(part.squared_norms().sqrt(), 1.0)
     assert part.weighted_sum(factors).double().norm() <= 1.0
     monkeypatch.setattr(forms, "MOST_CANCELLATION", float("inf"))
-    monkeypatch.setattr(forms, "ROUNDING", 0.0)
-    factors = clip_factors(part.squared_norms().sqrt(), 1.0)
+    blind = Rounding(sums=0.0, outputs=0.0)
+    factors = clip_factors(part.squared_norms(blind).sqrt(), 1.0)
     assert part.weighted_sum(factors).double().norm() > 10.0
 
 
@@ -239,7 +251,7 @@ def test_terms_of_random_signs_are_clipped_by_their_norm(t):
     torch.manual_seed(t)
     part = outer_sum(n=20, t=t, o=64, i=64)
     exact = part.formed().double().flatten(1).norm(dim=1)
-    found = forms._gram_norms(part.b, part.a).sqrt()
+    found = forms._gram_norms(part.b, part.a, FLOAT32).sqrt()
     assert torch.allclose(found, exact, rtol=1e-5)
 
 
@@ -274,14 +286,109 @@ def test_norms_in_pieces_are_the_same(monkeypatch):
     assert torch.allclose(part.squared_norms(), whole, rtol=1e-6)
 
 
+# --- look-ups ----------------------------------------------------------------------------------
+
+
+def by_hand(indices, gradients, rows):
+    """A table for each example, one addition after another, in double precision."""
+    tables = torch.zeros(len(indices), rows, gradients.shape[2], dtype=torch.float64)
+    for n, row in enumerate(indices.tolist()):
+        for t, index in enumerate(row):
+            tables[n, index] += gradients[n, t].double()
+    return tables
+
+
+@REPEATABLE
+@given(
+    n=st.integers(0, 4),
+    t=st.integers(0, 12),
+    rows=st.integers(1, 5),
+    kind=st.sampled_from([torch.int64, torch.int32]),
+    seed=st.integers(0, 10**6),
+)
+def test_repeated_indices_are_added_up_example_by_example(n, t, rows, kind, seed):
+    generator = torch.Generator().manual_seed(seed)
+    indices = torch.randint(0, rows, (n, t), generator=generator).to(kind)
+    gradients = torch.randn(n, 3, t, generator=generator).transpose(1, 2)
+    weights = torch.randn(n, generator=generator)
+    expected = by_hand(indices, gradients, rows)
+    raw = LookUp(indices, gradients, rows)
+    for part in (raw, raw.settled()):
+        exact = expected.square().sum((1, 2))
+        torch.testing.assert_close(part.formed().double(), expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(part.squared_norms(), exact, rtol=1e-5, atol=1e-10)
+        total = torch.einsum("n,nrd->rd", weights.double(), expected)
+        torch.testing.assert_close(part.weighted_sum(weights).double(), total, rtol=0, atol=1e-4)
+
+
+def test_a_row_s_gradients_stand_at_the_first_position_of_its_index():
+    gradients = torch.tensor([[[1.0], [2.0], [4.0], [8.0], [16.0]]]).repeat(3, 1, 1)
+    indices = torch.tensor([[7, 2, 7, 2, 7], [5, 5, 5, 5, 5], [9, 0, 3, 0, 1]])
+    settled = LookUp(indices, gradients, 10).settled()
+    expected = [
+        [21.0, 10.0, 0.0, 0.0, 0.0],
+        [31.0, 0.0, 0.0, 0.0, 0.0],
+        [1.0, 10.0, 4.0, 0.0, 16.0],
+    ]
+    assert settled.gradients[..., 0].tolist() == expected
+    assert settled.squared_norms().tolist() == pytest.approx([541.0, 961.0, 373.0], rel=1e-15)
+
+
+def test_a_table_s_norm_is_that_of_the_numbers_that_are_added():
+    """Float32 sums in which nearly all cancels: another order of additions has another norm."""
+    generator = torch.Generator().manual_seed(0)
+    half = 1e6 * torch.randn(1, 100, 4, generator=generator)
+    noise = 1e-2 * torch.randn(1, 100, 4, generator=generator)
+    gradients = torch.cat([half, noise - half], 1)
+    indices = torch.randint(0, 3, (1, 100), generator=generator).repeat(1, 2)
+    part = LookUp(indices, gradients, 3)
+    measured, exact = part.squared_norms(), by_hand(indices, gradients, 3).square().sum()
+    added = part.settled().weighted_sum(torch.ones(1)).double().square().sum()
+    assert float(measured) == pytest.approx(float(added), rel=1e-14)
+    assert abs(float(exact) / float(added) - 1) > 100 * ROUNDING_MARGIN
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_the_norm_of_a_table_neither_underflows_nor_overflows(size):
+    part = LookUp(torch.tensor([[1, 1, 0]]), torch.full((1, 3, 1), size), 2)
+    exact = 5.0 * float(torch.tensor(size)) ** 2
+    assert float(part.squared_norms()) == pytest.approx(exact, rel=1e-6)
+
+
 def test_rows_of_a_table_are_added_up_once(monkeypatch):
     """What is added must be what was measured: a second sum may be rounded another way."""
     part = look_up()
     expected = part.formed()[:5].sum(0)
     part.squared_norms()
-    monkeypatch.delattr(torch, "unique")
-    rest = part.without(torch.tensor([False] * 5 + [True]))
-    assert torch.allclose(rest.weighted_sum(torch.ones(6)), expected, atol=1e-5)
+    monkeypatch.delattr(forms, "_first_places")
+    settled = part.settled()
+    rebuilt = LookUp(**{name: getattr(settled, name) for name in settled.__dataclass_fields__})
+    for form in (part, rebuilt):
+        rest = form.without(torch.tensor([False] * 5 + [True]))
+        assert torch.allclose(rest.weighted_sum(torch.ones(6)), expected, atol=1e-5)
+
+
+def test_no_shape_of_a_look_up_depends_on_its_indices():
+    """A step is traced without data, and the trace holds for other indices."""
+
+    def step(indices, gradients, weights):
+        part = LookUp(indices, gradients, 9).folded(2).settled()
+        broken = weights == 0
+        return part.squared_norms(), part.without(broken).weighted_sum(weights), part.formed()
+
+    generator = torch.Generator().manual_seed(0)
+    gradients, weights = torch.randn(6, 7, 3, generator=generator), torch.tensor([1.0, 0.0, -2.0])
+    others = torch.zeros(6, 7, dtype=torch.int64), gradients, weights
+    with FakeTensorMode() as fake:  # refuses what asks the data for a shape
+        step(*map(fake.from_tensor, others))
+        with pytest.raises(DynamicOutputShapeException):
+            torch.unique(fake.from_tensor(others[0]))
+    traced = make_fx(step, tracing_mode="fake")(*others)
+    indices = torch.randint(0, 9, (6, 7), generator=generator)
+    tables = by_hand(indices, gradients, 9).reshape(3, 2, 9, 3).sum(1)
+    expected = tables.square().sum((1, 2)), torch.einsum("n,nrd->rd", weights.double(), tables)
+    for found, exact in zip(traced(indices, gradients, weights), (*expected, tables), strict=True):
+        torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5)
 
 
 def test_gram_sums_in_pieces_are_the_same(monkeypatch):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from privet.privacy.rules import Dense, forms, sum_of, windowed
+from privet.privacy.rules import FLOAT32, Dense, forms, sum_of, windowed
 from privet.privacy.rules.windowed import Windowed
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=60)
@@ -107,7 +107,11 @@ def test_norms_and_sums_are_those_of_autograd(name, way, channels_last, monkeypa
 def test_the_three_norms_agree_whatever_the_shape(**shape):
     form = made(**shape)
     exact = by_autograd(form).flatten(1).norm(dim=1)
-    for norms in (form._dense().squares, form._gram_norms(), form._measured_norms()):
+    for norms in (
+        form._dense().squared_norms(),
+        form._gram_norms(FLOAT32),
+        form._measured_norms(FLOAT32),
+    ):
         assert (norms.sqrt() >= (1 - 1e-6) * exact).all()
         # A few terms may cancel by chance, in one group or in all, beyond what a Gram sum allows.
         honest = (exact > lengths(form) / forms.MOST_CANCELLATION) & (form.groups == 1)
@@ -178,8 +182,8 @@ def test_norms_are_not_understated_where_all_cancels():
     lengths = form.left.norm(dim=1) * form.seen.norm(dim=1)
     uncancelled = lengths.sum((1, 2)).double()
     for squares, share in (
-        (form._gram_norms(), forms.MOST_CANCELLATION),
-        (form._measured_norms(), windowed.MEASURED_CANCELLATION),
+        (form._gram_norms(FLOAT32), forms.MOST_CANCELLATION),
+        (form._measured_norms(FLOAT32), windowed.MEASURED_CANCELLATION),
     ):
         assert (squares.sqrt() >= 0.99 * uncancelled / share).all()
 

@@ -15,7 +15,7 @@ QUIET = 1e-18
 
 def quiet(workload, device, **changes):
     """One batch that is all the data; nothing is clipped, no noise to speak of; in pieces."""
-    settings = {"batch": 11, "records": 11, "rows_at_once": 4, "precision": torch.float64}
+    settings = {"batch": 11, "records": 11, "rows_at_once": 4, "dtype": torch.float64}
     settings |= {"clip_norm": HUGE, "noise_multiplier": QUIET}
     return Task(workload=workload, device=device, **(settings | changes))
 
@@ -51,7 +51,7 @@ def test_unclipped_and_without_noise_all_take_the_step_of_plain_sgd(name, tiny, 
 @pytest.mark.parametrize("workload", [transformer(5), lstm(5)], ids=lambda w: w.name)
 def test_so_they_do_on_sequences(workload, cpu):
     """In single precision: PyTorch's LSTM has no vmap in double."""
-    task = quiet(workload, cpu, precision=torch.float32)
+    task = quiet(workload, cpu, dtype=torch.float32)
     start = torch.cat([p.detach().flatten() for p in task.model().parameters()])
     expected = weights_after(task, one("plain", task))
     for name in ("plain-best", "privet", "vmap"):
@@ -62,7 +62,7 @@ def test_so_they_do_on_sequences(workload, cpu):
 @pytest.mark.parametrize("name", ["privet", "opacus-hooks", "opacus-ghost", "vmap"])
 def test_private_steps_add_the_stated_noise(name, tiny, cpu, opacus):
     """9,930 draws of deviation 3: their own deviation is within 4 % but for one run in 10^7."""
-    task = quiet(tiny, cpu, clip_norm=1e-6, noise_multiplier=3e6, precision=torch.float32)
+    task = quiet(tiny, cpu, clip_norm=1e-6, noise_multiplier=3e6, dtype=torch.float32)
     torch.manual_seed(5)
     model = task.model()
     with warnings.catch_warnings():

@@ -106,7 +106,7 @@ def test_a_privet_that_is_wrong_is_refused(task, monkeypatch):
     monkeypatch.setattr(
         contestants,
         "make_clipper",
-        lambda model, loss, c, probe: right(model, loss, c, probe=probe).with_clip_norm(0.9 * c),
+        lambda model, loss, c, **more: right(model, loss, c, **more).with_clip_norm(0.9 * c),
     )
     with pytest.raises(CheckFailed, match="not autograd's") as refusal:
         agreements(task, ["privet"])
@@ -126,7 +126,7 @@ def test_who_cannot_run_in_double_must_be_exact_in_single(task):
         inner = planted(sum_of)
 
         def build(task, model):
-            if task.precision == torch.float64:
+            if task.dtype == torch.float64:
                 raise TypeError("no doubles here")
             return inner.build(task, model)
 

@@ -21,11 +21,13 @@ time). Any other module gets its gradients by `torch.func` on that module alone 
 
 from privet.privacy.rules import attention, convolution, plain, recurrent  # noqa: F401 - register
 from privet.privacy.rules.forms import (
+    FLOAT32,
     Dense,
     LookUp,
     OuterSum,
     PerExample,
     RankOne,
+    Rounding,
     Stacked,
     safe_squares,
     sum_of,
@@ -47,6 +49,7 @@ from privet.privacy.rules.windowed import Windowed
 
 __all__ = [
     "EXPANSIONS",
+    "FLOAT32",
     "RULES",
     "WITH_OUTPUT",
     "Book",
@@ -56,6 +59,7 @@ __all__ = [
     "OuterSum",
     "PerExample",
     "RankOne",
+    "Rounding",
     "Stacked",
     "Windowed",
     "expansion",

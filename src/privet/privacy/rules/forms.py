@@ -15,15 +15,18 @@ longer than the clip norm, up to the rounding margin. Dense and LookUp measure t
 they add. RankOne's norm is a product and cannot cancel. A Gram sum can: sum_ts (b_t.b_s)(a_t.a_s)
 may be far below S^2, S = sum_t |b_t| |a_t|, while the float32 product that adds the example up has
 an error in proportion to S. Therefore the Gram sum is taken in double precision (relative error
-below 1e-12 at the cancellation that is allowed), the norm has `ROUNDING` S added to it, and it is
-taken to be at least S / `MOST_CANCELLATION`: however much cancels, the terms of an example stay
+below 1e-12 at the cancellation that is allowed), the norm has `Rounding.sums` S added to it, and it
+is taken to be at least S / `MOST_CANCELLATION`: however much cancels, the terms of an example stay
 within that many clip norms. At the lengths t for which Gram sums are chosen, random signs cancel
 less than that, so honest examples are clipped by their norm.
+
+The factors may come in half precision (see `precision`). What is formed from them has single
+precision before it is measured, and so has every sum.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, final
 
@@ -32,7 +35,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 MOST_CANCELLATION: Final = 32.0
-ROUNDING: Final = 2.0**-22  # four float32 roundings
 SHORT_SUM: Final = 2**9  # entries: at most 64 additions one after another, in each of 8 lanes
 GRAM_COST: Final = 4.0  # of a multiplication in the two double-precision Gram matrices
 # Entries, by kind of device; beyond, memory counts more than time.
@@ -42,12 +44,29 @@ MOST_FORMED: Final = {"cpu": 2**25, "cuda": 2**30}
 GRAM_AT_ONCE: Final = {"cpu": 2**23, "cuda": 2**27}
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Rounding:
+    """What rounding may add to a gradient that is not formed, in proportion to S.
+
+    Attributes:
+        sums: by the products that add gradients up.
+        outputs: by a layer's output where norms are read from it, in proportion to |a_t|.
+    """
+
+    sums: float
+    outputs: float
+
+
+FLOAT32: Final = Rounding(sums=2.0**-22, outputs=2.0**-22)  # four float32 roundings
+
+
 class PerExample(ABC):
     """The gradients of one parameter for all examples of a batch."""
 
     @abstractmethod
-    def squared_norms(self) -> Tensor:
-        """Squared L2 norm for each example, in double precision."""
+    def squared_norms(self, rounding: Rounding = FLOAT32) -> Tensor:
+        """Squared L2 norm for each example, in double precision; not less than what is added."""
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -86,7 +105,10 @@ class Dense(PerExample):
     gradients: Tensor
     squares: Tensor | None = None
 
-    def squared_norms(self) -> Tensor:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gradients", at_least_single(self.gradients))
+
+    def squared_norms(self, rounding: Rounding = FLOAT32) -> Tensor:
         """Sums of squares, and on top what float32 squares may have lost to underflow.
 
         In short float32 sums, added up in double precision: one float32 sum over a million entries
@@ -142,15 +164,16 @@ class RankOne(PerExample):
     b: Tensor
     a: Tensor
 
-    def squared_norms(self) -> Tensor:
+    def squared_norms(self, rounding: Rounding = FLOAT32) -> Tensor:
         """|b_n|^2 |a_n|^2, in double precision: one square may underflow, the product not."""
         b: Tensor = torch.linalg.vector_norm(self.b, dim=1, dtype=torch.float64)
         a: Tensor = torch.linalg.vector_norm(self.a, dim=1, dtype=torch.float64)
-        return (b * a).square()
+        return (b * a * (1.0 + rounding.sums)).square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """One matrix product, as in a plain backward pass."""
-        return (self.b * weights.to(self.b.dtype)[:, None]).T @ self.a
+        b = at_least_single(self.b)
+        return (b * weights.to(b.dtype)[:, None]).T @ at_least_single(self.a)
 
     def formed(self) -> Tensor:
         """The outer products."""
@@ -195,21 +218,23 @@ class OuterSum(PerExample):
         """By whichever way is cheaper; what was formed lets go of its factors."""
         return Dense(self.formed()) if self.forming_pays else self
 
-    def squared_norms(self) -> Tensor:
+    def squared_norms(self, rounding: Rounding = FLOAT32) -> Tensor:
         """By Gram sums, a few examples at once."""
         _, groups, t, o = self.b.shape
         at_once = max(1, limit(GRAM_AT_ONCE, self.b) // (groups * t * max(t, o + self.a.shape[3])))
         parts = zip(torch.split(self.b, at_once), torch.split(self.a, at_once), strict=True)
-        return torch.cat([_gram_norms(b, a) for b, a in parts])
+        return torch.cat([_gram_norms(b, a, rounding) for b, a in parts])
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """One product over examples and positions together."""
-        b = self.b * weights.to(self.b.dtype)[:, None, None, None]
-        return (_joined(b).transpose(1, 2) @ _joined(self.a)).reshape(self.shape)
+        b = at_least_single(self.b)
+        b = b * weights.to(b.dtype)[:, None, None, None]
+        joined = _joined(b).transpose(1, 2) @ _joined(at_least_single(self.a))
+        return joined.reshape(self.shape)
 
     def formed(self) -> Tensor:
         """One small product for each example and group."""
-        gradients = self.b.transpose(2, 3) @ self.a
+        gradients = product_of(self.b.transpose(2, 3), self.a)
         return gradients.reshape(len(self.b), *self.shape)
 
     def folded(self, rows: int) -> "PerExample":
@@ -232,58 +257,92 @@ def limit(limits: Mapping[str, int], values: Tensor) -> int:
     return limits.get(values.device.type, limits["cpu"])
 
 
-def _gram_norms(b: Tensor, a: Tensor) -> Tensor:
+def at_least_single(values: Tensor) -> Tensor:
+    """Half precision to single; nothing else changes."""
+    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+
+
+def product_of(b: Tensor, a: Tensor) -> Tensor:
+    """The product of (n, groups, rows, columns) matrices, in single precision at the coarsest."""
+    if b.dtype != a.dtype:
+        b, a = at_least_single(b), at_least_single(a)
+    if b.dtype != torch.bfloat16:
+        return b @ a
+    if b.device.type != "cuda":
+        return b.float() @ a.float()
+    flat: Tensor = torch.bmm(b.flatten(0, 1), a.flatten(0, 1), out_dtype=torch.float32)
+    return flat.reshape(*b.shape[:3], a.shape[3])
+
+
+def _gram_norms(b: Tensor, a: Tensor, rounding: Rounding) -> Tensor:
     """|sum_t b_t a_t^T|^2 = sum_ts (b_t.b_s)(a_t.a_s), no less than what cancellation allows."""
     b, a = b.double(), a.double()
     products = (b @ b.transpose(2, 3)) * (a @ a.transpose(2, 3))
     uncancelled = products.diagonal(dim1=2, dim2=3).sqrt().sum(2)  # S = sum_t |b_t| |a_t|
-    return safe_squares(products.sum((2, 3)), uncancelled, MOST_CANCELLATION).sum(1)
+    squares = products.sum((2, 3))
+    return safe_squares(squares, uncancelled, MOST_CANCELLATION, rounding).sum(1)
 
 
-def safe_squares(squares: Tensor, uncancelled: Tensor, most_cancellation: float) -> Tensor:
+def safe_squares(
+    squares: Tensor, uncancelled: Tensor, most_cancellation: float, rounding: Rounding
+) -> Tensor:
     """Squared norms of gradients that will be added up by other products than were measured.
 
     `uncancelled` is S; what rounding may add is in proportion to it.
     """
     norms = torch.maximum(squares.clamp_min(0).sqrt(), uncancelled / most_cancellation)
-    return (norms + ROUNDING * uncancelled).square()
+    return (norms + rounding.sums * uncancelled).square()
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LookUp(PerExample):
-    """Gradients of a table: row `indices[n, t]` of example n gets `gradients[n, t]`."""
+    """Gradients of a table: row `indices[n, t]` of example n gets `gradients[n, t]`.
+
+    All shapes are fixed by n and t, not by how many rows are touched: a step can be traced, and a
+    GPU need not wait. Where `added_up`, an example's gradients for a row stand, added up, at the
+    first position that holds its index, and zeros at the others.
+    """
 
     indices: Tensor
     gradients: Tensor
     table_rows: int
+    added_up: bool = False
+
+    def settled(self) -> PerExample:
+        """Added up, once: a second sum may be rounded another way than the one measured."""
+        return self._settled
 
     @cached_property
-    def _touched(self) -> tuple[Tensor, Tensor, Tensor]:
-        """(example, table row, gradient) of every row that an example touches, added up."""
-        n = torch.arange(len(self.indices), device=self.indices.device)[:, None]
-        keys, place = torch.unique(n * self.table_rows + self.indices, return_inverse=True)
-        sums = self.gradients.new_zeros(len(keys), self.gradients.shape[2])
-        sums = sums.index_add(0, place.flatten(), self.gradients.flatten(0, 1))
-        return keys // self.table_rows, keys % self.table_rows, sums
+    def _settled(self) -> "LookUp":
+        if self.added_up:
+            return self
+        gradients = at_least_single(self.gradients)
+        places = _by_example(_first_places(self.indices), self.indices.shape[1])
+        sums = gradients.new_zeros(len(places), gradients.shape[2])
+        sums.index_add_(0, places, gradients.flatten(0, 1))
+        return LookUp(self.indices, sums.view_as(gradients), self.table_rows, added_up=True)
 
-    def squared_norms(self) -> Tensor:
-        """Squares of the touched rows, added up for each example."""
-        examples, _, sums = self._touched
-        squares = sums.double().square().sum(1)
-        return squares.new_zeros(len(self.indices)).index_add(0, examples, squares)
+    def squared_norms(self, rounding: Rounding = FLOAT32) -> Tensor:
+        """Of the added-up rows."""
+        sums = self._settled.gradients
+        norms: Tensor = torch.linalg.vector_norm(sums, dim=(1, 2), dtype=torch.float64)
+        return norms.square()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Touched rows, weighted, back into the table."""
-        examples, rows, sums = self._touched
-        table = sums.new_zeros(self.table_rows, sums.shape[1])
-        return table.index_add(0, rows, weights.to(sums.dtype)[examples, None] * sums)
+        """The added-up rows, weighted, into the table."""
+        sums = self._settled.gradients
+        weighted = weights.to(sums.dtype)[:, None, None] * sums
+        table = sums.new_zeros(self.table_rows, sums.shape[2])
+        return table.index_add_(0, self.indices.flatten(), weighted.flatten(0, 1))
 
     def formed(self) -> Tensor:
         """A whole table for each example."""
-        examples, rows, sums = self._touched
-        tables = sums.new_zeros(len(self.indices), self.table_rows, sums.shape[1])
-        return tables.index_put((examples, rows), sums)
+        sums = self._settled.gradients
+        tables = sums.new_zeros(len(sums), self.table_rows, sums.shape[2])
+        rows = _by_example(self.indices, self.table_rows)
+        tables.flatten(0, 1).index_add_(0, rows, sums.flatten(0, 1))
+        return tables
 
     def folded(self, rows: int) -> "PerExample":
         """The rows of a unit become positions."""
@@ -300,10 +359,26 @@ class LookUp(PerExample):
 
     def without(self, broken: Tensor) -> "PerExample":
         """Zero the marked examples; the other sums stay those that were measured."""
-        rest = LookUp(self.indices, zero_rows(self.gradients, broken), self.table_rows)
-        examples, rows, sums = self._touched
-        vars(rest)["_touched"] = examples, rows, zero_rows(sums, broken[examples])
-        return rest
+        settled = self._settled
+        return replace(settled, gradients=zero_rows(settled.gradients, broken))
+
+
+def _first_places(indices: Tensor) -> Tensor:
+    """For each position of an example, (n, t), the first that holds the same index.
+
+    Sorted, equal indices are runs, the first of each in front.
+    """
+    ordered, order = indices.sort(dim=1, stable=True)
+    starts = ordered != ordered.roll(1, 1)
+    positions = torch.arange(indices.shape[1], device=indices.device)
+    first = order.gather(1, (starts * positions).cummax(1).values)  # of the run so far
+    return torch.empty_like(order).scatter(1, order, first)
+
+
+def _by_example(places: Tensor, count: int) -> Tensor:
+    """Places among `count` of one example, (n, t), as places among those of all, (n * t)."""
+    examples = torch.arange(len(places), device=places.device)
+    return (examples[:, None] * count + places).flatten()
 
 
 @final
@@ -313,9 +388,9 @@ class Stacked(PerExample):
 
     parts: tuple[PerExample, ...]
 
-    def squared_norms(self) -> Tensor:
+    def squared_norms(self, rounding: Rounding = FLOAT32) -> Tensor:
         """Squares add up."""
-        return torch.stack([part.squared_norms() for part in self.parts]).sum(0)
+        return torch.stack([part.squared_norms(rounding) for part in self.parts]).sum(0)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Each part's."""

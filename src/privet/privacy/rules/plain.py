@@ -9,7 +9,8 @@ from privet.privacy.rules.registry import rule
 
 
 def product(a: Tensor, b: Tensor) -> PerExample:
-    """Gradient of W in a W^T, given the output's gradient b."""
+    """Gradient of W in a W^T, given the output's gradient b, in whose precision it is taken."""
+    a = a.to(b.dtype)
     if a.dim() == 2:
         return RankOne(b, a)
     a, b = a.flatten(1, -2), b.flatten(1, -2)

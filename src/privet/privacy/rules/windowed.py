@@ -36,13 +36,17 @@ import torch
 from torch import Tensor
 
 from privet.privacy.rules.forms import (
+    FLOAT32,
     GRAM_AT_ONCE,
     GRAM_COST,
     MOST_CANCELLATION,
     MOST_FORMED,
     Dense,
     PerExample,
+    Rounding,
+    at_least_single,
     limit,
+    product_of,
     safe_squares,
     zero_rows,
 )
@@ -93,24 +97,25 @@ class Windowed(PerExample):
             return self
         return self._dense()
 
-    def squared_norms(self) -> Tensor:
+    def squared_norms(self, rounding: Rounding = FLOAT32) -> Tensor:
         """By a Gram sum or by forming, whichever costs less."""
         _, by_gram, measured = self._costs()
         if by_gram <= measured:
             pieces = self._pieces(limit(GRAM_AT_ONCE, self.left) // self._gram_entries)
-            return torch.cat([piece._gram_norms() for piece in pieces])
+            return torch.cat([piece._gram_norms(rounding) for piece in pieces])
         pieces = self._pieces(limit(PATCHES_AT_ONCE, self.left) // self._patch_entries)
-        return torch.cat([piece._measured_norms() for piece in pieces])
+        return torch.cat([piece._measured_norms(rounding) for piece in pieces])
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """The weight gradient of a plain convolution whose output gradients are weighted."""
-        by_row = weights.to(self.left.dtype).repeat_interleave(self.rows)
-        left = self.left * by_row.reshape(-1, *[1] * (self.left.dim() - 1))
+        left = at_least_single(self.left)
+        by_row = weights.to(left.dtype).repeat_interleave(self.rows)
+        left = left * by_row.reshape(-1, *[1] * (left.dim() - 1))
         zeros = [0] * len(self._grid)
         gradient: Tensor
         _, gradient, _ = torch.ops.aten.convolution_backward(
             left,
-            self._reached,
+            at_least_single(self._reached),
             left.new_empty(1).expand(self.shape),
             None,
             self.stride,
@@ -209,23 +214,27 @@ class Windowed(PerExample):
         return b, a.view(*outer, -1, self.positions).transpose(2, 3)
 
     def _dense(self) -> Dense:
-        """All gradients, measured while they are in the cache."""
-        c, o = self.shape[1], self.shape[0] // self.groups
-        flat = self.left.new_empty(self.units, self.groups, o, math.prod(self.shape[1:]))
+        """All gradients; where they come piece by piece, measured while they are in the cache."""
         at_once = max(1, limit(PATCHES_AT_ONCE, self.left) // self._patch_entries)
-        buffer = self.left.new_empty(min(at_once, self.units) * self._patch_entries)
-        parts = torch.split(flat, at_once)
+        if at_once >= self.units:
+            return Dense(self._in_shape(product_of(*self._factors())))
+        o = self.shape[0] // self.groups
+        flat = self.left.new_empty(self.units, self.groups, o, math.prod(self.shape[1:]))
+        buffer = self.left.new_empty(at_once * self._patch_entries)
+        flat = at_least_single(flat)
         squares = []
-        for piece, part in zip(self._pieces(at_once), parts, strict=True):
-            torch.matmul(*piece._factors(buffer), out=part)
+        for piece, part in zip(self._pieces(at_once), torch.split(flat, at_once), strict=True):
+            torch.matmul(*map(at_least_single, piece._factors(buffer)), out=part)
             squares.append(Dense(part).squared_norms())
-        if not self._channels_last:
-            gradients = flat.reshape(self.units, *self.shape)
-        else:
-            gradients = flat.reshape(self.units, self.shape[0], *self._kernel, c).movedim(-1, 2)
-        return Dense(gradients, torch.cat(squares))
+        return Dense(self._in_shape(flat), torch.cat(squares))
 
-    def _measured_norms(self) -> Tensor:
+    def _in_shape(self, flat: Tensor) -> Tensor:
+        """From (units, groups, o, K) to the parameter's shape, without moving anything."""
+        if not self._channels_last:
+            return flat.reshape(self.units, *self.shape)
+        return flat.reshape(self.units, self.shape[0], *self._kernel, self.shape[1]).movedim(-1, 2)
+
+    def _measured_norms(self, rounding: Rounding) -> Tensor:
         """Squared norms of gradients that are formed and let go."""
         b, a = self._factors()
         lengths = (
@@ -233,17 +242,18 @@ class Windowed(PerExample):
             torch.linalg.vector_norm(a, dim=3, dtype=torch.float64),
         )
         uncancelled = (lengths[0] * lengths[1]).sum((1, 2))
-        return safe_squares(Dense(b @ a).squared_norms(), uncancelled, MEASURED_CANCELLATION)
+        squares = Dense(product_of(b, a)).squared_norms()
+        return safe_squares(squares, uncancelled, MEASURED_CANCELLATION, rounding)
 
-    def _gram_norms(self) -> Tensor:
+    def _gram_norms(self, rounding: Rounding) -> Tensor:
         """Squared norms of each unit, its groups one by one."""
         axes = range(4, 4 + len(self._grid))
         b = self.left.reshape(self.units, self.rows, self.groups, -1, *self._grid).double()
         b = b.permute(0, 2, 1, *axes, 3).flatten(2, -2)
         products = (b @ b.transpose(2, 3)) * self._patch_gram()
         uncancelled = products.diagonal(dim1=2, dim2=3).sqrt().sum(2)
-        squares = safe_squares(products.sum((2, 3)), uncancelled, MOST_CANCELLATION)
-        return squares.sum(1)
+        squares = products.sum((2, 3))
+        return safe_squares(squares, uncancelled, MOST_CANCELLATION, rounding).sum(1)
 
     def _patch_gram(self) -> Tensor:
         """a_t.a_s for all pairs, (units, groups, T, T), in double precision."""

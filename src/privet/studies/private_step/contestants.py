@@ -19,6 +19,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, final
 
 import torch
@@ -32,6 +33,7 @@ from privet.engine.plan import Plan
 from privet.engine.trainer import PrivateTrainer
 from privet.errors import InputError
 from privet.privacy.clipping import ROUNDING_MARGIN, cross_entropy, make_clipper
+from privet.privacy.precision import find_precision
 from privet.privacy.randomness import Randomness
 from privet.studies.private_step.workloads import Task
 
@@ -91,28 +93,35 @@ def _pieces(task: Task, rows: int) -> list[tuple[Tensor, Tensor]]:
 
 def plain(task: Task, model: nn.Module) -> Ready:
     """PyTorch as written."""
-    return _plain(model, model, *task.first(task.batch))
+    return _plain(task, model, model, task.first(task.batch))
 
 
 def channels_last(task: Task, model: nn.Module) -> Ready:
     """Images and filters laid out with the channels last."""
     x, y = task.first(task.batch)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return _plain(model, model, x.contiguous(memory_format=torch.channels_last), y)
+    return _plain(task, model, model, (x.contiguous(memory_format=torch.channels_last), y))
 
 
 def compiled(task: Task, model: nn.Module) -> Ready:
     """By `torch.compile`, for this very size."""
     torch.compiler.reset()  # it counts what it compiled for other models and gives up at eight
-    return _plain(model, torch.compile(model, dynamic=False), *task.first(task.batch))
+    return _plain(task, model, torch.compile(model, dynamic=False), task.first(task.batch))
 
 
-def _plain(model: nn.Module, called: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Ready:
-    optimizer = _sgd(model)
+def _plain(
+    task: Task,
+    model: nn.Module,
+    called: Callable[[Tensor], Tensor],
+    batch: tuple[Tensor, Tensor],
+) -> Ready:
+    optimizer, (x, y) = _sgd(model), batch
 
     def step() -> None:
         optimizer.zero_grad()
-        F.cross_entropy(called(x), y).backward()  # type: ignore[no-untyped-call]
+        with task.passes():
+            loss = F.cross_entropy(called(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return Ready(step, optimizer)
@@ -121,7 +130,7 @@ def _plain(model: nn.Module, called: Callable[[Tensor], Tensor], x: Tensor, y: T
 # Privet
 
 
-def privet(task: Task, model: nn.Module) -> Ready:
+def privet(task: Task, model: nn.Module, *, compiled: bool = False) -> Ready:
     """The engine's trainer, its sampler, its pieces, its noise."""
     optimizer = _sgd(model)
     plan = Plan(
@@ -132,15 +141,19 @@ def privet(task: Task, model: nn.Module) -> Ready:
         normaliser=float(task.batch),
         delta=1e-5,
     )
+    probe, precision = task.first(PROBE), find_precision(task.precision, task.device)
+    clipper = make_clipper(model, cross_entropy, task.clip_norm, probe=probe, precision=precision)
     trainer = PrivateTrainer(
         model=model,
         optimizer=optimizer,
         examples=task.examples(),
         plan=plan,
-        clipper=make_clipper(model, cross_entropy, task.clip_norm, probe=task.first(PROBE)),
+        clipper=clipper,
         randomness=Randomness.fresh(),
         account=Unpaid(),
         origin=Origin(facts={}, train="made up", test="made up"),
+        probe=probe,
+        compiled=compiled,
     )
     batches = trainer.batches()
     return Ready(lambda: trainer.step(next(batches)), optimizer)
@@ -166,7 +179,7 @@ def opacus_hooks(task: Task, model: nn.Module, rows: int) -> Ready:
 
     wrapped = GradSampleModule(model)
     optimizer = DPOptimizer(_sgd(model), **_opacus_settings(task))
-    return _opacus(wrapped, optimizer, nn.CrossEntropyLoss(), _pieces(task, rows))
+    return _opacus(task, wrapped, optimizer, nn.CrossEntropyLoss(), rows)
 
 
 def opacus_ghost(task: Task, model: nn.Module, rows: int) -> Ready:
@@ -178,7 +191,7 @@ def opacus_ghost(task: Task, model: nn.Module, rows: int) -> Ready:
     wrapped = GradSampleModuleFastGradientClipping(model, max_grad_norm=task.clip_norm)
     optimizer = DPOptimizerFastGradientClipping(_sgd(model), **_opacus_settings(task))
     loss = DPLossFastGradientClipping(wrapped, optimizer, nn.CrossEntropyLoss())
-    return _opacus(wrapped, optimizer, loss, _pieces(task, rows))
+    return _opacus(task, wrapped, optimizer, loss, rows)
 
 
 def _opacus_settings(task: Task) -> dict[str, Any]:
@@ -189,16 +202,17 @@ def _opacus_settings(task: Task) -> dict[str, Any]:
     }
 
 
-def _opacus(
-    wrapped: nn.Module, optimizer: Any, loss: Any, pieces: list[tuple[Tensor, Tensor]]
-) -> Ready:
+def _opacus(task: Task, wrapped: nn.Module, optimizer: Any, loss: Any, rows: int) -> Ready:
     """Several pieces are one step, as Opacus' `BatchMemoryManager` makes them."""
+    pieces = _pieces(task, rows)
 
     def step() -> None:
         for i, (x, y) in enumerate(pieces):
             optimizer.signal_skip_step(do_skip=i + 1 < len(pieces))
             optimizer.zero_grad()
-            loss(wrapped(x), y).backward()
+            with task.passes():
+                losses = loss(wrapped(x), y)
+            losses.backward()
             optimizer.step()
 
     return Ready(step, optimizer)
@@ -213,7 +227,8 @@ def vmapped(task: Task, model: nn.Module, rows: int) -> Ready:
     weights = dict(model.named_parameters())
 
     def loss_of_one(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(functional_call(model, values, (x[None],)), y[None])
+        with task.passes():
+            return F.cross_entropy(functional_call(model, values, (x[None],)), y[None])
 
     per_example = vmap(grad(loss_of_one), in_dims=(None, 0, 0), randomness="different")
 
@@ -255,6 +270,8 @@ def _plain_best(task: Task) -> Iterable[Variant]:
 
 def _privet(task: Task) -> Iterable[Variant]:
     yield Variant("as in training", privet, bound=BELOW)
+    if task.device.type == "cuda":
+        yield Variant("compiled", partial(privet, compiled=True), bound=BELOW)
 
 
 def _whole_or_in_pieces(

@@ -14,8 +14,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from privet.errors import FaultyEnvironment, InputError
+from privet.privacy.precision import find_precision
 
-PRECISIONS: Final = ("float32",)
 SHARE: Final = 0.9  # of the free memory that a benchmark may take
 MEMORY: Final = {
     "cpu": "peak of tensor memory taken in one step, by torch's profiler; libraries' own buffers"
@@ -35,25 +35,17 @@ def find_device(name: str) -> torch.device:
 
 @contextlib.contextmanager
 def set_up(device: torch.device, threads: int | None, precision: str) -> Iterator[None]:
-    """So many threads (None: as they are), full precision, an error instead of a full machine."""
-    if precision not in PRECISIONS:
-        raise InputError(
-            "unknown precision", got=f"'{precision}'", expected=" or ".join(PRECISIONS)
-        )
-    before, products = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    convolutions = torch.backends.cudnn.allow_tf32
+    """So many threads (None: as they are), a precision, an error instead of a full machine."""
+    chosen = find_precision(precision, device)
+    before = torch.get_num_threads()
     if threads is not None and threads < 1:
         raise InputError("bad number of threads", got=threads, expected="at least 1")
     torch.set_num_threads(threads or before)
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
     try:
-        with _bounded_memory(device):
+        with chosen.products(device), _bounded_memory(device):
             yield
     finally:
-        torch.backends.cudnn.allow_tf32 = convolutions
         torch.set_num_threads(before)
-        torch.set_float32_matmul_precision(products)
 
 
 @contextlib.contextmanager

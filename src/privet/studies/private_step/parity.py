@@ -30,6 +30,7 @@ from torch.nn import functional as F
 
 from privet.engine.trainer import MOST_GRADIENT_ENTRIES, MOST_ROWS
 from privet.errors import CheckFailed
+from privet.privacy.precision import FULL
 from privet.studies.private_step.contestants import BOUNDS, CONTESTANTS, Variant
 from privet.studies.private_step.machine import reason
 from privet.studies.private_step.workloads import Task, Workload
@@ -74,7 +75,7 @@ def quiet_task(workload: Workload, device: torch.device) -> Task:
         records=n,
         noise_multiplier=QUIET,
         rows_at_once=min(PIECE, n // 2),
-        precision=torch.float64,
+        dtype=torch.float64,
     )
     return replace(task, clip_norm=_median_norm(task))
 
@@ -82,7 +83,7 @@ def quiet_task(workload: Workload, device: torch.device) -> Task:
 def agreements(task: Task, names: Iterable[str]) -> list[Agreement]:
     """All variants of these contestants; a Privet that is wrong is refused."""
     references: References = {}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), FULL.products(task.device):
         warnings.simplefilter("ignore")  # peers' advice, which has its place elsewhere
         found = [
             agreement(task, name, variant, references)
@@ -107,7 +108,7 @@ def agreement(task: Task, name: str, variant: Variant, references: References) -
     with contextlib.suppress(Exception):  # not everyone can; what is wrong shows below
         double = _sum_difference(task, variant, references)
     try:
-        single = _sum_difference(replace(task, precision=torch.float32), variant, references)
+        single = _sum_difference(replace(task, dtype=torch.float32), variant, references)
         outputs = _outputs_difference(task, variant)
     except Exception as error:  # whatever a peer may do
         return replace(found, difference=double, why=reason(error))
@@ -148,7 +149,7 @@ def _median_norm(task: Task) -> float:
 
 
 def _sum_difference(task: Task, variant: Variant, references: References) -> float:
-    key = (variant.adapted, task.precision)
+    key = (variant.adapted, task.dtype)
     if key not in references:
         norms = {bound: bound * task.clip_norm for bound in BOUNDS}
         model = variant.adapted(task.model())

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 import torch
 
 from privet.files import write_atomically, write_json
+from privet.privacy.precision import FULL
 from privet.studies.private_step.growth import Growth, Sweep, grow
 from privet.studies.private_step.parity import Agreement, agreements, quiet_task
 from privet.studies.private_step.results import growth_plot, step_plot, with_ratios
@@ -43,6 +45,7 @@ class Study:
     device: torch.device
     rules: Rules
     record: Record
+    precision: str = FULL.name
     watch: Watch = lambda _: None
 
     def steps(
@@ -51,18 +54,18 @@ class Study:
         """A step of every contestant on every model and batch, smallest first."""
         cells: list[Cell] = []
         checked: list[Agreement] = []
+        task = partial(Task, device=self.device, precision=self.precision)
         plan = [  # first of all: a batch that cannot be is refused before anything runs
-            (w, [Task(workload=w, batch=batch, device=self.device) for batch in sorted(batches)])
-            for w in workloads
+            (w, [task(workload=w, batch=batch) for batch in sorted(batches)]) for w in workloads
         ]
         for workload, tasks in plan:
             self.watch(f"{workload.name}: are the sums right?")
             sound = agreements(quiet_task(workload, self.device), names)
             checked += sound
             group: list[Cell] = []
-            for task in tasks:
+            for one in tasks:
                 group = race(
-                    task,
+                    one,
                     names,
                     self.rules,
                     checked=sound,

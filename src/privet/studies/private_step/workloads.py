@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Final, final
@@ -14,6 +15,7 @@ from privet.engine.examples import Examples
 from privet.engine.trainer import MOST_ROWS
 from privet.errors import InputError
 from privet.models import create
+from privet.privacy.precision import FULL, find_precision
 
 CLASSES: Final = 10
 VOCABULARY: Final = 1000
@@ -44,6 +46,7 @@ class Task:
     """What every contestant has to do: one step on `batch` examples (expected, if it samples).
 
     `rows_at_once` is the size of the pieces that a large batch may be cut into; 0 for the engine's.
+    `dtype` is that of weights and inputs; `precision` is how coarsely the steps compute.
     """
 
     workload: Workload
@@ -53,7 +56,8 @@ class Task:
     clip_norm: float = 1.0
     noise_multiplier: float = 1.0
     rows_at_once: int = 0
-    precision: torch.dtype = torch.float32
+    dtype: torch.dtype = torch.float32
+    precision: str = FULL.name
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= self.records:
@@ -64,9 +68,13 @@ class Task:
             rows = MOST_ROWS.get(self.device.type, MOST_ROWS["cpu"])
             object.__setattr__(self, "rows_at_once", rows)
 
+    def passes(self) -> AbstractContextManager[object]:
+        """For the forward pass of those who have no precision of their own."""
+        return find_precision(self.precision, self.device).passes(self.device)
+
     def model(self) -> nn.Module:
         """A model of one's own."""
-        return self.workload.model(self.device).to(self.precision)
+        return self.workload.model(self.device).to(self.dtype)
 
     def examples(self) -> Examples:
         """The data set as the engine holds it: images as bytes, scaled when they are used."""
@@ -82,7 +90,7 @@ class Task:
         x, y = (part[:n] for part in _made_up(self.workload, self.records))
         if self.workload.tokens:
             return Examples(x, y, None, self.device)
-        if self.precision == torch.float64:  # the engine scales to single precision only
+        if self.dtype == torch.float64:  # the engine scales to single precision only
             return Examples(x.double() / 255, y, None, self.device)
         return Examples(x, y, BYTE, self.device)
 
