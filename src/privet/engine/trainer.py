@@ -46,7 +46,7 @@ from privet.privacy.tracing import by_torch
 MOST_ROWS: Final = {"cpu": 320, "cuda": 8192}
 MOST_GRADIENT_ENTRIES: Final = {"cpu": 2**25, "cuda": 2**30}
 LITTLE: Final = 2**28  # numbers that a piece of one size may always hold
-MUCH: Final = 2**30  # and may never hold more than
+MUCH: Final = 2**31  # and may never hold more than
 PROBED: Final = 2  # units to learn from how many one of them holds
 
 

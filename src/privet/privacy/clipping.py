@@ -305,9 +305,8 @@ def make_clipper(
     require_supported(model)
     with undisturbed(model):
         per_example_losses(loss, model(probe[0].clone()), probe[1])
-    layouts = (True, False) if _has_images(model, probe[0]) else (False,)
     why = ""
-    for layout in layouts:
+    for layout in _layouts(model, probe[0], precision):
         fast = FastClipper(model, loss, clip_norm, geometry=geometry, channels_last=layout)
         why = fault_of(fast, probe, training=True)
         if not why:
@@ -350,9 +349,14 @@ def _coarsened(fast: FastClipper, precision: Precision, probe: tuple[Tensor, Ten
     return coarse
 
 
-def _has_images(model: nn.Module, x: Tensor) -> bool:
-    """Whether there are feature maps that may be laid out with the channels last."""
-    return x.dim() == 4 and any(isinstance(m, nn.Conv2d) for m in model.modules())
+def _layouts(model: nn.Module, x: Tensor, precision: Precision) -> tuple[bool, ...]:
+    """Whether to lay feature maps out with the channels last, what is faster first.
+
+    So it is on a CPU and for tensor cores; cuDNN's float32 convolutions want the other order.
+    """
+    if x.dim() != 4 or not any(isinstance(m, nn.Conv2d) for m in model.modules()):
+        return (False,)
+    return (False,) if x.device.type == "cuda" and precision is FULL else (True, False)
 
 
 def _impossible(model: nn.Module, why: str, worse: str) -> InputError:

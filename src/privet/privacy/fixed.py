@@ -30,7 +30,6 @@ from privet.privacy.replaying import recorded
 from privet.privacy.tracing import Books, Compiler, TracedBooks, by_torch
 from privet.privacy.units import Units
 
-CLOSE: Final = 1e-3  # of a single unit's clipped gradient; a compiler may turn a ReLU over
 SPREAD: Final = 2.0  # standard deviations of a Poisson sample that one piece has room for
 
 
@@ -151,7 +150,7 @@ class FixedSum:
 
         In a sum of many, one that is left out would not show.
         """
-        rows = self._views
+        rows, close = self._views, self._clipper.precision.close
         for place in {0, self.size // 2, self.size - 1}:
             x, y = (part[:rows].clone() for part in (self._x, self._y))
             expected = self._clipper.clipped_sum(x, y, views=rows)
@@ -161,7 +160,7 @@ class FixedSum:
             self._y[place * rows : (place + 1) * rows] = y
             self._weights.copy_(alone)
             found, broken = self._replay()
-            if broken or not (found - expected).norm() <= CLOSE * expected.norm():
+            if broken or not (found - expected).norm() <= close * expected.norm():
                 return False
         return True
 

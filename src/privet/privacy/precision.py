@@ -35,10 +35,15 @@ from privet.privacy.rules import FLOAT32, Rounding
 @final
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """By name, with what rounding may do to a gradient after it was measured."""
+    """By name, with what rounding may do to a gradient after it was measured.
+
+    `close` is how far two ways to compute one clipped gradient may be apart: rounding turns some
+    ReLU over, or decides on the last bit of an operand.
+    """
 
     name: str
     rounding: Rounding
+    close: float
     halves: bool = False
 
     def passes(self, device: torch.device) -> AbstractContextManager[object]:
@@ -68,9 +73,11 @@ def _with_tf32(allowed: bool) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = convolutions
 
 
-FULL: Final = Precision(name="float32", rounding=FLOAT32)
-TF32: Final = Precision(name="tf32", rounding=Rounding(sums=2.0**-8, outputs=2.0**-8))
-BF16: Final = Precision(name="bf16", rounding=Rounding(sums=2.0**-8, outputs=2.0**-6), halves=True)
+FULL: Final = Precision(name="float32", rounding=FLOAT32, close=1e-3)
+TF32: Final = Precision(name="tf32", rounding=Rounding(sums=2.0**-8, outputs=2.0**-8), close=0.05)
+BF16: Final = Precision(
+    name="bf16", rounding=Rounding(sums=2.0**-8, outputs=2.0**-6), close=0.3, halves=True
+)
 PRECISIONS: Final = {precision.name: precision for precision in (FULL, TF32, BF16)}
 
 

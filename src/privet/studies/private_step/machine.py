@@ -1,6 +1,7 @@
 """The machine: what a benchmark sets, measures and writes down about it."""
 
 import contextlib
+import gc
 import os
 import platform
 import resource
@@ -20,7 +21,9 @@ SHARE: Final = 0.9  # of the free memory that a benchmark may take
 MEMORY: Final = {
     "cpu": "peak of tensor memory taken in one step, by torch's profiler; libraries' own buffers"
     " and NumPy arrays are not seen",
-    "cuda": "peak of tensor memory taken in one step, by torch.cuda.max_memory_allocated",
+    "cuda": "what a contestant keeps between its steps (weights, buffers, recorded work; not the"
+    " data set), by torch.cuda.memory_reserved, and the peak of tensor memory taken in one step on"
+    " top, by torch.cuda.max_memory_allocated",
 }
 
 
@@ -89,6 +92,16 @@ def timed(step: Callable[[], object], device: torch.device) -> float:
 def _finish(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def kept_memory(device: torch.device) -> int:
+    """Bytes that cannot be given back now; 0 on a CPU, where nobody keeps any."""
+    gc.collect()
+    if device.type != "cuda":
+        return 0
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    return int(torch.cuda.memory_reserved(device))
 
 
 def peak_memory(step: Callable[[], object], device: torch.device) -> int:

@@ -5,7 +5,6 @@ whatever drifts (heat, other programs) hits all alike, and nobody always comes a
 neighbour. Warm-up steps are not counted; of several variants the fastest in warm-up runs.
 """
 
-import gc
 import math
 import statistics
 import warnings
@@ -17,7 +16,7 @@ import torch
 
 from privet.errors import InputError
 from privet.studies.private_step.contestants import CONTESTANTS, Ready
-from privet.studies.private_step.machine import peak_memory, reason, timed
+from privet.studies.private_step.machine import kept_memory, peak_memory, reason, timed
 from privet.studies.private_step.parity import Agreement
 from privet.studies.private_step.workloads import Task
 
@@ -37,6 +36,7 @@ class Cell:
     variant: str = ""
     seconds: list[float] = field(default_factory=list)
     peak_bytes: int | None = None
+    kept_bytes: int = 0
     why: str = ""
 
     @property
@@ -57,6 +57,7 @@ class Cell:
             "best_ms": min(milliseconds) if done else None,
             "rounds_ms": milliseconds,
             "peak_bytes": self.peak_bytes,
+            "kept_bytes": self.kept_bytes,
             "why": self.why,
         }
 
@@ -151,8 +152,10 @@ def _fastest(
     """The fastest variant that may run, warmed up; what is against it stands in the cell."""
     best: Ready | None = None
     least, against = float("inf"), ""
+    task.examples()  # the data set does not count as memory of who comes first
     for variant in CONTESTANTS[cell.contestant](task):
         why = barred.get((cell.contestant, variant.label), "")
+        before = kept_memory(task.device)
         if not why:
             try:
                 ready = variant.build(task, variant.adapted(task.model()))
@@ -162,8 +165,10 @@ def _fastest(
             else:
                 if seconds < least:
                     best, least, cell.variant = ready, seconds, variant.label
+                    cell.kept_bytes = max(0, kept_memory(task.device) - before)
+                del ready
         against = against or why
-        _let_go(task.device)
+        kept_memory(task.device)  # lets go of what the slower one had
     cell.why = against if best is None else rules.too_long(least)
     return None if cell.why else best
 
@@ -190,18 +195,12 @@ def _take(cell: Cell, ready: dict[str, Ready], device: torch.device) -> None:
     except Exception as error:  # memory may run out late: sampled batches vary
         cell.why = reason(error)
         del ready[cell.contestant]
-        _let_go(device)
+        kept_memory(device)
 
 
 def _weigh(cell: Cell, ready: Ready, device: torch.device) -> None:
     try:
-        cell.peak_bytes = peak_memory(ready.step, device)
+        cell.peak_bytes = cell.kept_bytes + peak_memory(ready.step, device)
         ready.tidy()
     except Exception:  # the times stand; the memory is not known
-        _let_go(device)
-
-
-def _let_go(device: torch.device) -> None:
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+        kept_memory(device)

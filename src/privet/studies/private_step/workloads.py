@@ -78,21 +78,26 @@ class Task:
 
     def examples(self) -> Examples:
         """The data set as the engine holds it: images as bytes, scaled when they are used."""
-        return self._held(self.records)
+        return _held(self.workload, self.records, self.records, self.device, self.dtype)
 
     def first(self, n: int) -> tuple[Tensor, Tensor]:
         """The first `n` examples (or all there are), ready for the model."""
-        few = self._held(n)
+        few = _held(self.workload, self.records, n, self.device, self.dtype)
         rows = few.rows(torch.arange(len(few)), torch.Generator(self.device))
         return rows.x, rows.y
 
-    def _held(self, n: int) -> Examples:
-        x, y = (part[:n] for part in _made_up(self.workload, self.records))
-        if self.workload.tokens:
-            return Examples(x, y, None, self.device)
-        if self.dtype == torch.float64:  # the engine scales to single precision only
-            return Examples(x.double() / 255, y, None, self.device)
-        return Examples(x, y, BYTE, self.device)
+
+@lru_cache(maxsize=2)
+def _held(
+    workload: Workload, records: int, n: int, device: torch.device, dtype: torch.dtype
+) -> Examples:
+    """The first `n` of so many records."""
+    x, y = (part[:n] for part in _made_up(workload, records))
+    if workload.tokens:
+        return Examples(x, y, None, device)
+    if dtype == torch.float64:  # the engine scales to single precision only
+        return Examples(x.double() / 255, y, None, device)
+    return Examples(x, y, BYTE, device)
 
 
 @lru_cache(maxsize=1)
