@@ -10,7 +10,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy.stats import chi2
 from torch import nn
 
-from privet.engine import trainer as trainer_module
 from privet.engine.averaging import WeightAverage
 from privet.engine.trainer import Batch, PrivateTrainer
 from privet.errors import CheckFailed, InputError
@@ -18,7 +17,6 @@ from privet.privacy import noise as noise_module
 from privet.privacy.clipping import (
     ROUNDING_MARGIN,
     FastClipper,
-    ReferenceClipper,
     cross_entropy,
 )
 from privet.privacy.geometry import Geometry
@@ -91,7 +89,7 @@ def test_each_update_is_clipped_sum_plus_noise_over_the_normaliser(make_trainer,
 
 @pytest.mark.parametrize("physical", [1, 7, 512])
 def test_the_physical_batch_bounds_memory_and_changes_nothing(make_trainer, monkeypatch, physical):
-    monkeypatch.setitem(trainer_module.MOST_ROWS, "cpu", physical)
+    monkeypatch.setitem(summing.MOST_ROWS, "cpu", physical)
     trainer = make_trainer(records=30, sampling_rate=1.0)
     total = trainer._clipped_sum(next(trainer.batches()))
     expected = clipped_sum_by_loop(trainer, make_trainer.split(30), range(30))
@@ -101,7 +99,7 @@ def test_the_physical_batch_bounds_memory_and_changes_nothing(make_trainer, monk
 def test_a_batch_larger_than_the_physical_one_is_summed_whole(make_trainer):
     trainer = make_trainer(records=1200, sampling_rate=1.0)
     batch = next(trainer.batches())
-    assert len(batch.indices) == 1200 > trainer_module.MOST_ROWS["cpu"]
+    assert len(batch.indices) == 1200 > summing.MOST_ROWS["cpu"]
     expected = clipped_sum_by_loop(trainer, make_trainer.split(1200), range(1200))
     assert (trainer._clipped_sum(batch) - expected).norm() <= 1e-5 * 1200 * 0.5
 
@@ -779,26 +777,3 @@ def test_fresh_keys_differ_between_runs(make_trainer, tools):
         tools.run(trainer, until=1)
         updates.append(tools.update(trainer.model))
     assert not torch.equal(*updates)
-
-
-def test_pieces_are_of_about_one_size_and_hold_every_unit_once():
-    for n, sizes in ((0, []), (3, [3]), (4, [4]), (5, [3, 2]), (10, [4, 3, 3])):
-        pieces = list(trainer_module._pieces(torch.arange(n), 4))
-        assert [len(piece) for piece in pieces] == sizes
-        assert torch.cat([torch.arange(0), *pieces]).tolist() == list(range(n))
-
-
-def test_what_is_formed_decides_how_many_units_fit(monkeypatch):
-    """A wide layer's gradients are never formed; a kernel's are."""
-    wide = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 1000))
-    x, y = torch.rand(3, 1, 8, 8), torch.tensor([0, 1, 2])
-    clipper = FastClipper(wide, cross_entropy, 1.0)
-    everything = sum(p.numel() for p in wide.parameters())
-    assert clipper.held == everything  # before anything is known
-    clipper.clipped_sum(x, y)
-    assert clipper.held == 2 * 9 + 2 + 1000
-    assert ReferenceClipper(wide, cross_entropy, 1.0).held == everything
-    monkeypatch.setitem(trainer_module.MOST_GRADIENT_ENTRIES, "cpu", 5 * clipper.held)
-    assert trainer_module._units_at_once(clipper, views=1) == 5
-    monkeypatch.setitem(trainer_module.MOST_ROWS, "cpu", 8)
-    assert trainer_module._units_at_once(clipper, views=4) == 2

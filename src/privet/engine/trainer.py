@@ -14,12 +14,10 @@ clipped as one. Large batches are summed piece by piece: what fits in memory doe
 """
 
 import copy
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -31,23 +29,15 @@ from privet.engine.generators import generator_at, set_global_generators
 from privet.engine.origin import Origin
 from privet.engine.plan import Plan
 from privet.engine.ranks import Ranks
+from privet.engine.summing import BatchSum
 from privet.engine.untouched import Untouched, mark_trained
 from privet.errors import CheckFailed, InputError
-from privet.privacy.clipping import Clipper, FastClipper, trainable
+from privet.privacy.clipping import Clipper, trainable
 from privet.privacy.correlated import History
-from privet.privacy.fixed import FixedSum, fixed_size
 from privet.privacy.geometry import Geometry
 from privet.privacy.noise import GaussianNoise, name_of
 from privet.privacy.probing import undisturbed
 from privet.privacy.randomness import Randomness, SecretStream
-from privet.privacy.tracing import by_torch
-
-# Rows clipped at once: bounds memory (at worst one gradient each), not privacy.
-MOST_ROWS: Final = {"cpu": 320, "cuda": 8192}
-MOST_GRADIENT_ENTRIES: Final = {"cpu": 2**25, "cuda": 2**30}
-LITTLE: Final = 2**28  # numbers that a piece of one size may always hold
-MUCH: Final = 2**31  # and may never hold more than
-PROBED: Final = 2  # units to learn from how many one of them holds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,17 +96,20 @@ class PrivateTrainer:
         self.noise_history = History.empty()  # of correlated noise; as secret as the keys
         self.ranks = ranks
         self._examples = examples
-        self._augmentation = augmentation
         self._clipper = clipper
         self._drawn: Batch | None = None
         self._ahead: tuple[Randomness, Batch | None] = randomness, None
         self.repeating = False  # whether lost steps may be done again under their old keys
         self.untouched = Untouched(self.whole)
         self._buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-        self._views = examples.contribution * examples.views
-        self._views *= 1 if augmentation is None else augmentation.views
-        self._probe = probe
-        self._compiled = compiled
+        self._summing = BatchSum(
+            clipper=clipper,
+            examples=examples,
+            augmentation=augmentation,
+            expected=plan.normaliser / ranks.size,
+            probe=probe,
+            compiled=compiled,
+        )
 
     def batches(self) -> Iterator[Batch]:
         """The batches of the remaining steps; take each with `step` before the next."""
@@ -253,40 +246,12 @@ class PrivateTrainer:
         return noisy
 
     def _clipped_sum(self, batch: Batch) -> Tensor:
-        fixed = self._fixed
-        if fixed is None or not fixed.is_current:
-            at_once = _units_at_once(self._clipper, self._views)
-            with self._draws_of(batch.step) as generator:
-                return self._total(batch, at_once, generator, self._clipper.clipped_sum)
-        void: list[Tensor] = []
+        draws = partial(self._draws_of, batch.step)
+        return self._summing.of(batch.indices, draws, lambda: self._draw_ahead(batch.step + 1))
 
-        def summed(x: Tensor, y: Tensor, *, views: int, weights: Tensor | None) -> Tensor:
-            part, broken = fixed.sum_unless_broken(x, y, views=views, weights=weights)
-            void.append(broken.clone())
-            return part
-
-        with self._draws_of(batch.step) as generator:
-            total = self._total(batch, fixed.size, generator, summed)
-        if batch.step + 1 < self.plan.steps:  # while the device works
-            self._ahead = self.randomness, self._draw(batch.step + 1)
-        if not void or not torch.stack(void).any():
-            return total
-        with self._draws_of(batch.step) as generator:
-            return self._total(batch, fixed.size, generator, self._clipper.clipped_sum)
-
-    def _total(
-        self, batch: Batch, at_once: int, generator: torch.Generator, summed: Callable[..., Tensor]
-    ) -> Tensor:
-        """The sum over the batch, so many units at once."""
-        parameters = list(trainable(self.model).values())
-        size, device = sum(p.numel() for p in parameters), parameters[0].device
-        total = torch.zeros(size, dtype=parameters[0].dtype, device=device)
-        for chunk in _pieces(batch.indices, at_once):
-            rows = self._examples.rows(chunk, generator)
-            if self._augmentation is not None:
-                rows = rows.seen_through(self._augmentation, generator)
-            total = total + summed(rows.x, rows.y, views=rows.views, weights=rows.weights)
-        return total
+    def _draw_ahead(self, step: int) -> None:
+        if step < self.plan.steps:
+            self._ahead = self.randomness, self._draw(step)
 
     @contextmanager
     def _draws_of(self, step: int) -> Iterator[torch.Generator]:
@@ -295,33 +260,13 @@ class PrivateTrainer:
         Two addresses, one for dropout, one for records and views: a redone step repeats both.
         """
         device = next(iter(trainable(self.model).values())).device
-        if self._fixed is not None and not self.draws_by_torch:  # a recorded model draws nothing
+        if self._summing.fixed is not None and not self.draws_by_torch:  # nothing will be drawn
             yield torch.Generator(device)
             return
         own = [device] if device.type == "cuda" else []  # other processes may have the other GPUs
         with torch.random.fork_rng(devices=own):
             set_global_generators(self._sampling, step=step)
             yield generator_at(self._sampling, device, purpose="views", step=step)
-
-    @cached_property
-    def _fixed(self) -> FixedSum | None:
-        """A step of one size, where that is faster than the clipper as it is.
-
-        Made in the first step, when the model is in the mode that it will be trained in.
-        """
-        clipper, probe = self._clipper, self._probe
-        if probe is None or not isinstance(clipper, FastClipper):
-            return None
-        if probe[0].device.type != "cuda" and not self._compiled:
-            return None
-        fixed = FixedSum(
-            clipper,
-            probe,
-            units=_fixed_units(clipper, probe, self._views, self.plan.normaliser / self.ranks.size),
-            views=self._views,
-            compiler=by_torch if self._compiled else None,
-        )
-        return fixed if fixed.pays else None
 
     def _set_gradients(self, flat: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)  # nothing but private sums may move a weight
@@ -332,36 +277,6 @@ class PrivateTrainer:
             part = rounded[parameter.dtype][start : start + parameter.numel()]
             parameter.grad = part.view(parameter.shape)
             start += parameter.numel()
-
-
-def _units_at_once(clipper: Clipper, views: int) -> int:
-    kind = next(iter(trainable(clipper.model).values())).device.type
-    rows = MOST_ROWS.get(kind, MOST_ROWS["cpu"])
-    entries = MOST_GRADIENT_ENTRIES.get(kind, MOST_GRADIENT_ENTRIES["cpu"])
-    return max(1, min(rows // views, entries // max(1, clipper.held)))
-
-
-def _fixed_units(
-    clipper: FastClipper, probe: tuple[Tensor, Tensor], views: int, expected: float
-) -> int:
-    """Units in a piece of one size; a function of public things alone, so that a step repeats.
-
-    Half of the batch at most, unless that is little: a private step holds more for each unit than a
-    plain one, and should not hold more in all.
-    """
-    rows = torch.arange(PROBED * views, device=probe[0].device)
-    x, y = (part[rows % len(part)] for part in probe)
-    with undisturbed(clipper.model):
-        clipper.per_example_gradients(x, y, views=views)
-    half = math.ceil(fixed_size(expected, 10**9) / 2)
-    most = max(LITTLE // clipper.footprint, min(MUCH // clipper.footprint, half))
-    return fixed_size(expected, max(1, min(most, MOST_ROWS["cuda"] // views)))
-
-
-def _pieces(indices: Tensor, at_once: int) -> Iterator[Tensor]:
-    """The units a few at a time, in pieces of about one size: a short one costs like a long."""
-    count = math.ceil(len(indices) / at_once)
-    return iter(torch.tensor_split(indices, count) if count else ())
 
 
 def require_all_updated(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -74,7 +74,9 @@ class SecretStream:
     ) -> NDArray[np.float64]:
         """`n` uniform doubles in [0, 1), multiples of 2**-53."""
         words = self.words(n, purpose=purpose, step=step, context=context)
-        return (words >> np.uint64(64 - UNIFORM_BITS)).astype(np.float64) * 2.0**-UNIFORM_BITS
+        u = (words >> np.uint64(64 - UNIFORM_BITS)).astype(np.float64)
+        u *= 2.0**-UNIFORM_BITS
+        return u
 
     def normal(
         self, n: int, *, purpose: str, step: int, context: bytes = b""

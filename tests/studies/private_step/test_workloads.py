@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from privet.engine.trainer import MOST_ROWS
+from privet.engine.summing import MOST_ROWS
 from privet.errors import InputError
 from privet.studies.private_step.workloads import Task, find_workload, workloads
 

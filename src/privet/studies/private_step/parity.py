@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from privet.engine.trainer import MOST_GRADIENT_ENTRIES, MOST_ROWS
+from privet.engine.summing import MOST_GRADIENT_ENTRIES, MOST_ROWS
 from privet.errors import CheckFailed
 from privet.privacy.precision import FULL
 from privet.studies.private_step.contestants import BOUNDS, CONTESTANTS, Variant

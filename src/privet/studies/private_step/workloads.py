@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from privet.data.dataset import Bounds
 from privet.engine.examples import Examples
-from privet.engine.trainer import MOST_ROWS
+from privet.engine.summing import MOST_ROWS
 from privet.errors import InputError
 from privet.models import create
 from privet.privacy.precision import FULL, find_precision

@@ -1,0 +1,149 @@
+"""The clipped sum of one batch, piece by piece: what fits in memory does not matter.
+
+| device | a piece is                                                                            |
+|--------|---------------------------------------------------------------------------------------|
+| CPU    | a few hundred rows, in equal parts of the batch                                       |
+| CUDA   | of one size, filled up with rows that weigh nothing: recorded once, replayed; compiled |
+|        | where that is asked for. As the clipper is, where neither can be done                 |
+
+Cost: time in proportion to the batch; memory that of a piece, however large the batch.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, final
+
+import torch
+from torch import Tensor
+
+from privet.engine.examples import Augmentation, Examples
+from privet.privacy.clipping import Clipper, FastClipper, trainable
+from privet.privacy.fixed import FixedSum, fixed_size
+from privet.privacy.probing import undisturbed
+from privet.privacy.tracing import by_torch
+
+# Rows clipped at once: bounds memory (at worst one gradient each), not privacy.
+MOST_ROWS: Final = {"cpu": 320, "cuda": 8192}
+MOST_GRADIENT_ENTRIES: Final = {"cpu": 2**25, "cuda": 2**30}
+LITTLE: Final = 2**28  # numbers that a piece of one size may always hold
+MUCH: Final = 2**31  # and may never hold more than
+PROBED: Final = 2  # units to learn from how many one of them holds
+
+Draws = Callable[[], AbstractContextManager[torch.Generator]]
+"""Sets PyTorch's generators for a step, the same each time; gives the one for records and views."""
+
+
+@final
+@dataclass(kw_only=True)
+class BatchSum:
+    """Adds up the clipped gradients of the chosen units.
+
+    Attributes:
+        clipper: bounds what each unit adds.
+        examples: all units.
+        augmentation: how their records are seen, if not as they are.
+        expected: units in a batch, about.
+        probe: made-up inputs to try a step of one size on; None for no such step.
+        compiled: whether to compile it.
+    """
+
+    clipper: Clipper
+    examples: Examples
+    augmentation: Augmentation | None
+    expected: float
+    probe: tuple[Tensor, Tensor] | None = None
+    compiled: bool = False
+
+    def of(self, units: Tensor, draws: Draws, meanwhile: Callable[[], object]) -> Tensor:
+        """The sum over these units; `meanwhile` runs while a device works."""
+        fixed = self.fixed
+        if fixed is None or not fixed.is_current:
+            return self._total(units, self._at_once, draws, self.clipper.clipped_sum)
+        void: list[Tensor] = []
+
+        def summed(x: Tensor, y: Tensor, *, views: int, weights: Tensor | None) -> Tensor:
+            part, broken = fixed.sum_unless_broken(x, y, views=views, weights=weights)
+            void.append(broken.clone())
+            return part
+
+        total = self._total(units, fixed.size, draws, summed)
+        meanwhile()
+        if void and torch.stack(void).any():  # a gradient that is not finite: without it, again
+            return self._total(units, fixed.size, draws, self.clipper.clipped_sum)
+        return total
+
+    @cached_property
+    def fixed(self) -> FixedSum | None:
+        """A step of one size, where that is faster than the clipper as it is.
+
+        Made when it is first used, in the mode that the model is trained in.
+        """
+        if self.probe is None or not isinstance(self.clipper, FastClipper):
+            return None
+        if self.probe[0].device.type != "cuda" and not self.compiled:
+            return None
+        fixed = FixedSum(
+            self.clipper,
+            self.probe,
+            units=_fixed_units(self.clipper, self.probe, self._views, self.expected),
+            views=self._views,
+            compiler=by_torch if self.compiled else None,
+        )
+        return fixed if fixed.pays else None
+
+    @property
+    def _views(self) -> int:
+        own = 1 if self.augmentation is None else self.augmentation.views
+        return self.examples.contribution * self.examples.views * own
+
+    @property
+    def _at_once(self) -> int:
+        return units_at_once(self.clipper, self._views)
+
+    def _total(
+        self, units: Tensor, at_once: int, draws: Draws, summed: Callable[..., Tensor]
+    ) -> Tensor:
+        parameters = list(trainable(self.clipper.model).values())
+        size, like = sum(p.numel() for p in parameters), parameters[0]
+        total = torch.zeros(size, dtype=like.dtype, device=like.device)
+        with draws() as generator:
+            for chunk in pieces(units, at_once):
+                rows = self.examples.rows(chunk, generator)
+                if self.augmentation is not None:
+                    rows = rows.seen_through(self.augmentation, generator)
+                total = total + summed(rows.x, rows.y, views=rows.views, weights=rows.weights)
+        return total
+
+
+def pieces(units: Tensor, at_once: int) -> Iterator[Tensor]:
+    """The units a few at a time, in pieces of about one size: a short one costs like a long."""
+    count = math.ceil(len(units) / at_once)
+    return iter(torch.tensor_split(units, count) if count else ())
+
+
+def units_at_once(clipper: Clipper, views: int) -> int:
+    """How many units of so many rows a clipper takes at once."""
+    kind = next(iter(trainable(clipper.model).values())).device.type
+    rows = MOST_ROWS.get(kind, MOST_ROWS["cpu"])
+    entries = MOST_GRADIENT_ENTRIES.get(kind, MOST_GRADIENT_ENTRIES["cpu"])
+    return max(1, min(rows // views, entries // max(1, clipper.held)))
+
+
+def _fixed_units(
+    clipper: FastClipper, probe: tuple[Tensor, Tensor], views: int, expected: float
+) -> int:
+    """Units in a piece of one size; a function of public things alone, so that a step repeats.
+
+    Half of the batch at most, unless that is little: a private step holds more for each unit than a
+    plain one, and should not hold more in all.
+    """
+    rows = torch.arange(PROBED * views, device=probe[0].device)
+    x, y = (part[rows % len(part)] for part in probe)
+    with undisturbed(clipper.model):
+        clipper.per_example_gradients(x, y, views=views)
+    half = math.ceil(fixed_size(expected, 10**9) / 2)
+    most = max(LITTLE // clipper.footprint, min(MUCH // clipper.footprint, half))
+    return fixed_size(expected, max(1, min(most, MOST_ROWS["cuda"] // views)))
