@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy.stats import chi2
 from torch import nn
 
+from privet.engine import summing
 from privet.engine.averaging import WeightAverage
 from privet.engine.trainer import Batch, PrivateTrainer
 from privet.errors import CheckFailed, InputError
