@@ -20,7 +20,8 @@ def bench(*options):
         (["--batches", "a,b"], "separated by commas"),
         (["--batches", "70000"], "1 to 60000"),
         (["--rounds", "0"], "bad number of rounds"),
-        (["--precision", "tf32"], "expected float32"),
+        (["--precision", "tf32"], "expected a CUDA device"),
+        (["--precision", "half"], "one of float32, tf32, bf16"),
         (["--device", "tpu"], "cpu or cuda"),
     ],
 )
@@ -49,7 +50,7 @@ def test_the_record_goes_where_it_is_told_and_to_stdout(tiny_only, tmp_path, cap
     assert told == json.loads((tmp_path / "new" / "dpsgd_step_cnn-tiny_cpu.json").read_text())
     assert told["command"] == (
         "privet bench dpsgd --batches 8 --rounds 2 --device cpu --cell-seconds 60"
-        " --models cnn-tiny --peers vmap"
+        " --precision float32 --models cnn-tiny --peers vmap"
     )
     assert {"versions", "hardware", "threads", "precision", "memory", "parity"} <= set(told)
     assert [row["contestant"] for row in told["cells"]] == ["plain", "privet", "vmap"]
@@ -70,7 +71,7 @@ def test_a_wrong_sum_ends_with_code_1_and_no_record(tiny_only, tmp_path, monkeyp
     monkeypatch.setattr(
         contestants,
         "make_clipper",
-        lambda model, loss, c, probe: right(model, loss, c, probe=probe).with_clip_norm(0.5 * c),
+        lambda model, loss, c, **more: right(model, loss, c, **more).with_clip_norm(0.5 * c),
     )
     options = ["--models", "cnn-tiny", "--peers", "", "--batches", "8", "--rounds", "1"]
     assert bench(*options, "--out", tmp_path / "new") == 1

@@ -32,6 +32,7 @@ def dpsgd(
     device: str = "cpu",
     threads: int | None = None,
     precision: str = "float32",
+    compile: Annotated[bool, Parameter(negative="")] = False,
     cell_seconds: float = 60.0,
     out_folder: Annotated[Path | None, Parameter(name="--out")] = None,
     json: Json = False,
@@ -71,6 +72,8 @@ def dpsgd(
         Of PyTorch on the CPU; default: as PyTorch chooses.
     precision
         For everybody: float32 (without TF32), tf32 (on CUDA), or bf16. Sums are compared in full.
+    compile
+        Let Privet compile its step, too; minutes for a large model. Plain SGD may, on CUDA.
     cell_seconds
         Most seconds for one contestant on one model and batch; longer ones are skipped.
     out_folder
@@ -93,6 +96,7 @@ def dpsgd(
     given += f" --cell-seconds {cell_seconds:g}" + (
         "" if threads is None else f" --threads {threads}"
     )
+    given += f" --precision {precision}" + (" --compile" if compile else "")
     given += " --growth" if growth else f" --models {models} --peers {peers}"
     ladders = sweeps(sizes, where) if growth else []
     groups = sum(len(ladder.tasks) for ladder in ladders) or len(chosen) * len(sizes)
@@ -101,7 +105,7 @@ def dpsgd(
         _bar(groups * (rounds + 1) + (0 if growth else len(chosen)), quiet=json) as watch,
     ):
         record = Record(
-            path=folder / f"{_name(models, growth=growth)}_{device}.json",
+            path=folder / f"{_name(models, growth=growth)}_{device}{_coarse(precision)}.json",
             content={
                 "what": "time and memory of one private training step",
                 "command": f"privet bench dpsgd {given}",
@@ -110,7 +114,14 @@ def dpsgd(
                 "memory": machine.MEMORY[device],
             },
         )
-        study = Study(device=where, precision=precision, rules=rules, record=record, watch=watch)
+        study = Study(
+            device=where,
+            precision=precision,
+            compiling=compile,
+            rules=rules,
+            record=record,
+            watch=watch,
+        )
         if growth:
             table = results.growth_table(study.growth(ladders))
         else:
@@ -127,6 +138,10 @@ def _name(models: str, *, growth: bool) -> str:
     if growth:
         return "dpsgd_growth"
     return "dpsgd_step" if models == MODELS else "_".join(["dpsgd_step", *_listed(models)])
+
+
+def _coarse(precision: str) -> str:
+    return "" if precision == "float32" else f"_{precision}"
 
 
 def _listed(text: str) -> list[str]:

@@ -163,7 +163,9 @@ class BandedNoise:
     def add_to(
         self, total: Tensor, *, step: int, stream: SecretStream, history: History
     ) -> tuple[Tensor, History]:
-        """`total` (one flat vector) plus noise in double precision, and the history to go on with.
+        """`total` (one flat vector) plus noise in double precision, where its noise was drawn.
+
+        And the history to go on with.
 
         The draw is bound to `total`, the scale, the coefficients and what is taken back of earlier
         draws: the same call repeats the same output, and any other meets unrelated noise.
@@ -186,7 +188,7 @@ class BandedNoise:
         draw = (z - taken_back) / self.coefficients[0]
         draws = torch.cat([draw.unsqueeze(0), history.draws.reshape(-1, exact.numel())])
         kept = History(next_step=step + 1, draws=draws[: self.bands - 1], owner=owner)
-        return (exact.double() + scale * draw).to(total.device), kept
+        return exact.double() + scale * draw, kept
 
     def _taken_back(self, history: History, size: int, *, step: int, owner: bytes) -> Tensor:
         """c_1 z-hat_(t-1) + ... + c_(b-1) z-hat_(t-b+1)."""

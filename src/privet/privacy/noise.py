@@ -43,7 +43,7 @@ class GaussianNoise:
         check_scale("sensitivity", self.sensitivity)
 
     def add_to(self, total: torch.Tensor, *, step: int, stream: SecretStream) -> torch.Tensor:
-        """`total` (one flat vector) plus noise, in double precision.
+        """`total` (one flat vector) plus noise, in double precision, where its noise was drawn.
 
         The draw is bound to the bytes of `total` and to the scale: the same sum at the same step
         repeats the same output exactly, and any other sum meets noise that has nothing to do with
@@ -53,7 +53,7 @@ class GaussianNoise:
         scale = self.multiplier * self.sensitivity
         context = name_of(exact, stream) + struct.pack("<d", scale)
         z = normal_beside(exact, stream, purpose="gaussian", step=step, context=context)
-        return z.mul_(scale).add_(exact).to(total.device)
+        return z.mul_(scale).add_(exact)
 
 
 @dataclass(frozen=True, kw_only=True)

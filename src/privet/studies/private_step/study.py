@@ -46,6 +46,7 @@ class Study:
     rules: Rules
     record: Record
     precision: str = FULL.name
+    compiling: bool = False
     watch: Watch = lambda _: None
 
     def steps(
@@ -54,13 +55,14 @@ class Study:
         """A step of every contestant on every model and batch, smallest first."""
         cells: list[Cell] = []
         checked: list[Agreement] = []
-        task = partial(Task, device=self.device, precision=self.precision)
+        task = partial(Task, device=self.device, precision=self.precision, compiling=self.compiling)
         plan = [  # first of all: a batch that cannot be is refused before anything runs
             (w, [task(workload=w, batch=batch) for batch in sorted(batches)]) for w in workloads
         ]
         for workload, tasks in plan:
             self.watch(f"{workload.name}: are the sums right?")
-            sound = agreements(quiet_task(workload, self.device), names)
+            quiet = quiet_task(workload, self.device, compiling=self.compiling)
+            sound = agreements(quiet, names)
             checked += sound
             group: list[Cell] = []
             for one in tasks:

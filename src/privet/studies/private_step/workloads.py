@@ -47,6 +47,7 @@ class Task:
 
     `rows_at_once` is the size of the pieces that a large batch may be cut into; 0 for the engine's.
     `dtype` is that of weights and inputs; `precision` is how coarsely the steps compute.
+    `compiling` says whether Privet may compile; plain SGD may, on CUDA.
     """
 
     workload: Workload
@@ -58,6 +59,7 @@ class Task:
     rows_at_once: int = 0
     dtype: torch.dtype = torch.float32
     precision: str = FULL.name
+    compiling: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= self.records:
