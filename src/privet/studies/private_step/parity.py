@@ -90,6 +90,7 @@ def agreements(task: Task, names: Iterable[str]) -> list[Agreement]:
             agreement(task, name, variant, references)
             for name in names
             for variant in CONTESTANTS[name](task)
+            if name == "privet" or not variant.slow_to_build
         ]
     for one in found:
         if one.contestant == "privet" and one.why:
