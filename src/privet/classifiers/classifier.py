@@ -1,0 +1,67 @@
+"""What is attacked and certified: class scores of inputs in [0, 1].
+
+Sizes of attacks and radii are in these units. A model that was made for another range is wrapped
+(`opening`): an l-infinity size of 0.2 on [-1, 1], as some papers have it, is 0.1 here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from privet.errors import InputError
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Classifier:
+    """Scores of classes, higher is likelier; one row for each input.
+
+    Attributes:
+        name: for tables.
+        scores: (n, *shape) in [0, 1] to (n, classes): logits, or any increasing function of them.
+            Each input's scores depend on that input alone.
+        shape: of one input.
+        classes: how many.
+        device: where inputs are taken.
+        differentiable: whether autograd goes through `scores`.
+        random: whether two calls differ: the model draws noise of its own.
+    """
+
+    name: str
+    scores: Callable[[Tensor], Tensor]
+    shape: tuple[int, ...]
+    classes: int
+    device: torch.device
+    differentiable: bool = True
+    random: bool = False
+
+    def labels(self, x: Tensor) -> Tensor:
+        """The likeliest class of each input."""
+        with torch.no_grad():
+            return self.scores(x).argmax(1)
+
+    def require(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and labels on the device, refused where they are not what `scores` takes."""
+        if tuple(x.shape[1:]) != self.shape or len(x) != len(y):
+            raise InputError(
+                "inputs that the classifier cannot take",
+                got=f"x of shape {tuple(x.shape)}, {len(y)} labels",
+                expected=f"x of shape (n, {', '.join(map(str, self.shape))}), n labels",
+            )
+        if not x.is_floating_point() or not bool(((x >= 0) & (x <= 1)).all()):
+            raise InputError(
+                "inputs outside of [0, 1]",
+                got=f"{x.dtype}, {float(x.min()):g} to {float(x.max()):g}" if len(x) else "none",
+                expected="floating-point numbers between 0 and 1",
+                fix="scale them, and the sizes of attacks with them",
+            )
+        if y.dtype != torch.int64 or not bool(((y >= 0) & (y < self.classes)).all()):
+            raise InputError(
+                "labels that are no class numbers",
+                got=y.dtype if y.dtype != torch.int64 else f"{int(y.min())} to {int(y.max())}",
+                expected=f"int64, 0 to {self.classes - 1}",
+            )
+        return x.to(self.device), y.to(self.device)

@@ -1,0 +1,281 @@
+"""A classifier from an ONNX file: by onnxruntime, and with gradients where its operators are known.
+
+| operators      | attacks see                                                            |
+|----------------|------------------------------------------------------------------------|
+| all in `RULES` | a differentiable function, rebuilt in PyTorch; it must agree with      |
+|                | onnxruntime on made-up inputs, or the file is refused                  |
+| others         | scores only, by onnxruntime: black-box attacks                         |
+
+The file's first input takes the examples; its first output is taken for the scores. Batch sizes
+that are fixed in the file are filled up.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from privet.classifiers.classifier import Classifier
+from privet.errors import FaultyEnvironment, InputError
+
+AGREED: Final = 1e-3  # of the largest score, between PyTorch and onnxruntime
+PROBED: Final = 4
+
+Attributes = dict[str, Any]
+Rule = Callable[..., Tensor]
+"""(attributes, *inputs) -> output; a missing optional input is None."""
+
+
+def from_onnx(
+    path: str | Path,
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    device: str | torch.device | None = None,
+) -> Classifier:
+    """A classifier on inputs in [0, 1]; `low` and `high` are what these mean to the file."""
+    model = _read(Path(path))
+    by_runtime, shape = _session(Path(path))
+    probe = low + (high - low) * torch.rand(
+        PROBED, *shape, generator=torch.Generator().manual_seed(0)
+    )
+    expected = by_runtime(probe)
+    if expected.dim() != 2:
+        raise InputError(
+            "not one row of scores for each input",
+            got=f"output of shape {tuple(expected.shape)} for {PROBED} inputs",
+            expected=f"({PROBED}, classes)",
+        )
+    unknown = sorted({node.op_type for node in model.graph.node} - set(RULES))
+    where = torch.device(device or "cpu")
+    graph = None if unknown else _Graph(model, where)
+    if graph is not None:
+        _require_agreement(graph(probe.to(where)).cpu(), expected)
+
+    def scores(x: Tensor) -> Tensor:
+        scaled = x if (low, high) == (0.0, 1.0) else low + (high - low) * x
+        return by_runtime(scaled).to(where) if graph is None else graph(scaled)
+
+    return Classifier(
+        name=Path(path).name if graph else f"{Path(path).name} (black box: {', '.join(unknown)})",
+        scores=scores,
+        shape=shape,
+        classes=expected.shape[1],
+        device=where,
+        differentiable=graph is not None,
+    )
+
+
+def _require_agreement(found: Tensor, expected: Tensor) -> None:
+    difference = float((found.detach() - expected).abs().max())
+    if not difference <= AGREED * max(1.0, float(expected.abs().max())):
+        raise InputError(
+            "an ONNX file that PyTorch computes differently",
+            got=f"scores {difference:.2g} apart from onnxruntime's",
+            expected=f"within {AGREED:g}",
+            fix="please report the file's operators",
+        )
+
+
+def _read(path: Path) -> Any:
+    try:
+        import onnx
+    except ImportError:
+        raise _missing() from None
+    if not path.is_file():
+        raise InputError("no such file", got=path)
+    try:
+        model = onnx.load(str(path))
+        onnx.checker.check_model(model)
+    except Exception as error:  # whatever a broken file makes the library raise
+        first = next(iter(str(error).splitlines()), "")
+        raise InputError("not a valid ONNX file", got=f"{path.name}: {first[:120]}") from None
+    return model
+
+
+def _missing() -> FaultyEnvironment:
+    return FaultyEnvironment(
+        "ONNX files need packages of their own", fix="pip install privet[onnx]"
+    )
+
+
+def _session(path: Path) -> tuple[Callable[[Tensor], Tensor], tuple[int, ...]]:
+    """Scores by onnxruntime, and the shape of one input."""
+    try:
+        import onnxruntime  # type: ignore[import-untyped]
+    except ImportError:
+        raise _missing() from None
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    first = session.get_inputs()[0]
+    size, *shape = first.shape
+    if not shape or not all(isinstance(n, int) for n in shape):
+        raise InputError(
+            "an ONNX file whose inputs have no fixed shape",
+            got=f"{first.shape}",
+            expected="(batch, ...) with numbers",
+        )
+    fixed = size if isinstance(size, int) else 0
+
+    def scores(x: Tensor) -> Tensor:
+        rows = x.detach().cpu().float()
+        parts = torch.split(_filled(rows, fixed), fixed) if fixed else [rows]
+        outputs = [session.run(None, {first.name: part.numpy()})[0] for part in parts]
+        return torch.from_numpy(np.concatenate(outputs))[: len(rows)]
+
+    return scores, tuple(shape)
+
+
+def _filled(rows: Tensor, size: int) -> Tensor:
+    missing = -len(rows) % size
+    return torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
+
+
+class _Graph:
+    """The file's nodes in order, each by its rule."""
+
+    def __init__(self, model: Any, device: torch.device) -> None:
+        from onnx import numpy_helper
+
+        graph = model.graph
+        self._constants = {
+            weight.name: torch.from_numpy(numpy_helper.to_array(weight).copy()).to(device)
+            for weight in graph.initializer
+        }
+        self._nodes = [
+            (RULES[n.op_type], _attributes(n), list(n.input), list(n.output)) for n in graph.node
+        ]
+        given = [value.name for value in graph.input if value.name not in self._constants]
+        self._input, self._output = given[0], graph.output[0].name
+
+    def __call__(self, x: Tensor) -> Tensor:
+        values: dict[str, Tensor | None] = {**self._constants, self._input: x, "": None}
+        for rule, attributes, inputs, outputs in self._nodes:
+            values[outputs[0]] = rule(attributes, *(values[name] for name in inputs))
+        result = values[self._output]
+        assert result is not None
+        return result
+
+
+def _attributes(node: Any) -> Attributes:
+    import onnx
+
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+# The operators that gradients are known for
+
+
+def _conv(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    dims = weight.dim() - 2
+    x = _padded(a, x, dims, 0.0)
+    convolve: Callable[..., Tensor] = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
+    strides, dilations = a.get("strides", [1] * dims), a.get("dilations", [1] * dims)
+    return convolve(x, weight, bias, strides, 0, dilations, a.get("group", 1))
+
+
+def _padded(a: Attributes, x: Tensor, dims: int, value: float) -> Tensor:
+    if a.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        raise InputError("ONNX padding by 'auto_pad' is not known", got=a["auto_pad"])
+    pads = a.get("pads", [0] * 2 * dims)
+    both = [pads[axis + side * dims] for axis in reversed(range(dims)) for side in (0, 1)]
+    return F.pad(x, both, value=value) if any(both) else x
+
+
+def _max_pool(a: Attributes, x: Tensor) -> Tensor:
+    kernel = a["kernel_shape"]
+    pool: Callable[..., Tensor] = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[len(kernel) - 1]
+    x = _padded(a, x, len(kernel), -torch.inf)
+    strides, dilations = a.get("strides", [1] * len(kernel)), a.get("dilations", 1)
+    return pool(x, kernel, strides, 0, dilations, ceil_mode=bool(a.get("ceil_mode", 0)))
+
+
+def _average_pool(a: Attributes, x: Tensor) -> Tensor:
+    kernel = a["kernel_shape"]
+    if any(a.get("pads", [])) and not a.get("count_include_pad", 0):
+        raise InputError("ONNX average pooling that leaves padding out is not known")
+    pool: Callable[..., Tensor] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
+    strides = a.get("strides", [1] * len(kernel))
+    return pool(_padded(a, x, len(kernel), 0.0), kernel, strides)
+
+
+def _gemm(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    left = x.T if a.get("transA", 0) else x
+    right = weight.T if a.get("transB", 0) else weight
+    product: Tensor = a.get("alpha", 1.0) * (left @ right)
+    return product if bias is None else product + a.get("beta", 1.0) * bias
+
+
+def _batch_norm(
+    a: Attributes, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor
+) -> Tensor:
+    return F.batch_norm(x, mean, var, scale, bias, eps=a.get("epsilon", 1e-5))
+
+
+def _flatten(a: Attributes, x: Tensor) -> Tensor:
+    axis = a.get("axis", 1)
+    return x.flatten(axis) if axis == 1 else x.reshape(int(np.prod(x.shape[:axis])), -1)
+
+
+def _reshape(a: Attributes, x: Tensor, shape: Tensor) -> Tensor:
+    sizes = [int(x.shape[i]) if n == 0 else n for i, n in enumerate(shape.tolist())]
+    return x.reshape(sizes)
+
+
+def _reduce_mean(a: Attributes, x: Tensor, axes: Tensor | None = None) -> Tensor:
+    over = a.get("axes") if axes is None else axes.tolist()
+    return x.mean(over, keepdim=bool(a.get("keepdims", 1)))
+
+
+def _clip(
+    a: Attributes, x: Tensor, low: Tensor | None = None, high: Tensor | None = None
+) -> Tensor:
+    return x.clamp(
+        a.get("min") if low is None else float(low), a.get("max") if high is None else float(high)
+    )
+
+
+def _constant(a: Attributes) -> Tensor:
+    from onnx import numpy_helper
+
+    return torch.from_numpy(numpy_helper.to_array(a["value"]).copy())
+
+
+def _axis(a: Attributes) -> int:
+    return int(a.get("axis", -1))
+
+
+RULES: Final[dict[str, Rule]] = {
+    "Add": lambda a, x, y: x + y,
+    "AveragePool": _average_pool,
+    "BatchNormalization": _batch_norm,
+    "Clip": _clip,
+    "Concat": lambda a, *parts: torch.cat(parts, _axis(a)),
+    "Constant": _constant,
+    "Conv": _conv,
+    "Div": lambda a, x, y: x / y,
+    "Dropout": lambda a, x, *rest: x,
+    "Exp": lambda a, x: x.exp(),
+    "Flatten": _flatten,
+    "Gemm": _gemm,
+    "GlobalAveragePool": lambda a, x: x.mean(tuple(range(2, x.dim())), keepdim=True),
+    "Identity": lambda a, x: x,
+    "LeakyRelu": lambda a, x: F.leaky_relu(x, a.get("alpha", 0.01)),
+    "LogSoftmax": lambda a, x: F.log_softmax(x, _axis(a)),
+    "MatMul": lambda a, x, y: x @ y,
+    "MaxPool": _max_pool,
+    "Mul": lambda a, x, y: x * y,
+    "ReduceMean": _reduce_mean,
+    "Relu": lambda a, x: F.relu(x),
+    "Reshape": _reshape,
+    "Sigmoid": lambda a, x: torch.sigmoid(x),
+    "Softmax": lambda a, x: F.softmax(x, _axis(a)),
+    "Sqrt": lambda a, x: x.sqrt(),
+    "Sub": lambda a, x, y: x - y,
+    "Tanh": lambda a, x: torch.tanh(x),
+    "Transpose": lambda a, x: x.permute(a["perm"]),
+}
+"""Operators with gradients; a file with any other is a black box."""

@@ -1,0 +1,87 @@
+"""From a release, a PyTorch module or a file to a `Classifier`."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from privet.classifiers.classifier import Classifier
+from privet.errors import InputError
+from privet.release import Release
+
+
+def open_classifier(
+    source: Release | nn.Module | Classifier | str | Path,
+    *,
+    shape: tuple[int, ...] | None = None,
+    low: float = 0.0,
+    high: float = 1.0,
+    device: str | torch.device | None = None,
+) -> Classifier:
+    """A classifier on inputs in [0, 1].
+
+    Args:
+        source: a release or its folder, a module that gives scores, or an `.onnx` file.
+        shape: of one input; needed for a module.
+        low: what 0 means to the source; releases know their own range.
+        high: what 1 means to it.
+        device: where to compute; default: where the weights are.
+    """
+    if isinstance(source, Classifier):
+        return source
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if path.suffix == ".onnx":
+            from privet.classifiers.onnx_file import from_onnx
+
+            return from_onnx(path, low=low, high=high, device=device)
+        source = Release.load(path)
+    if isinstance(source, Release):
+        return _of_module(source.model, tuple(source.config["shape"]), "release", 0.0, 1.0, device)
+    if isinstance(source, nn.Module):
+        if shape is None:
+            raise InputError("unknown shape of inputs", fix="say shape=(channels, height, width)")
+        return _of_module(source, shape, type(source).__name__, low, high, device)
+    raise InputError(
+        "nothing that classifies",
+        got=type(source).__name__,
+        expected="a release, a module or a file",
+    )
+
+
+def _of_module(
+    model: nn.Module,
+    shape: tuple[int, ...],
+    name: str,
+    low: float,
+    high: float,
+    device: str | torch.device | None,
+) -> Classifier:
+    if not low < high:
+        raise InputError("bad range of inputs", got=f"{low} to {high}", expected="low < high")
+    where = torch.device(device) if device is not None else _device_of(model)
+    model = model.to(where).eval()
+
+    def scores(x: Tensor) -> Tensor:
+        outputs: Tensor = model(x if (low, high) == (0.0, 1.0) else low + (high - low) * x)
+        return outputs
+
+    with torch.no_grad():
+        probe = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(where)
+        first, again = scores(probe), scores(probe)
+    if first.dim() != 2 or len(first) != 2:
+        raise InputError(
+            "not one row of scores for each input",
+            got=f"shape {tuple(first.shape)} for 2 inputs",
+            expected="(2, classes)",
+        )
+    facts: dict[str, Any] = {"random": not torch.equal(first, again)}
+    return Classifier(
+        name=name, scores=scores, shape=shape, classes=first.shape[1], device=where, **facts
+    )
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    tensors = [*model.parameters(), *model.buffers()]
+    return tensors[0].device if tensors else torch.device("cpu")
