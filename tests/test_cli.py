@@ -65,6 +65,11 @@ def one_line(outcome, code, *words):
         ([*TRAIN, "--epsilon", "3", "--epochs", "-1", "--out", "x"], ["bad epochs"]),
         ([*TRAIN, "--epsilon", "3", "--clip-norm", "0", "--out", "x"], ["bad clip_norm"]),
         ([*TRAIN, "--epsilon", "3", "--model", "cnm", "--out", "x"], ["unknown model", "'cnn'"]),
+        (
+            [*TRAIN, "--epsilon", "3", "--precision", "fp8", "--out", "x"],
+            ["unknown precision", "'fp8'", "float32, tf32, bf16"],
+        ),
+        ([*TRAIN, "--epsilon", "3", "--precision", "tf32", "--out", "x"], ["TF32", "CUDA"]),
         ([*TRAIN, "--epsilon", "3"], ["--out"]),
         (["train", "dpsdg", "--data", "digits", "--epsilon", "3", "--out", "x"], ["'dpsgd'?"]),
         (["train", "dpsgd", "--data", "digitz", "--epsilon", "3", "--out", "x"], ["'digits'?"]),

@@ -1,6 +1,9 @@
 import re
 from dataclasses import fields
 
+import pytest
+
+from privet.cli import app
 from privet.commands.options import TrainingOptions
 from privet.training.settings import Settings
 
@@ -27,3 +30,16 @@ def test_only_what_the_user_set_is_passed_on():
         "keep_keys": False,
         "epochs": 2.0,
     }
+
+
+@pytest.mark.parametrize(
+    ("written", "given"),
+    [
+        (["--compile"], {"compile": True}),
+        (["--no-compile", "--precision", "bf16"], {"compile": False, "precision": "bf16"}),
+    ],
+)
+def test_compiling_and_precision_are_read_off_the_command_line(written, given):
+    command = ["train", "dpsgd", "--data", "d", "--epsilon", "3", "--out", "x", *written]
+    _, bound, _ = app.parse_args(command, exit_on_error=False, print_error=False)
+    assert bound.arguments["options"].given() == given

@@ -78,7 +78,7 @@ def test_the_card_has_every_field_and_is_json(finished):
         "sampler": "poisson", "sampling_rate": 0.25, "steps": 5, "steps_run": 5, "redone_steps": 0,
         "clip_norm": 1.0, "noise_multiplier": 1.2, "normaliser": 20.0, "cycle": 1, "bands": [],
         "noise": "independent", "contribution": 1, "clipping": {"name": "flat", "numbers": {}},
-        "torch_draws": False,
+        "torch_draws": False, "precision": "float32",
     }  # fmt: skip
     assert trust["data"]["nominal_size"] == 80
     assert trust["provenance"]["init_seed"] == 4

@@ -11,8 +11,15 @@ from privet.data.dataset import LearnedFact, Split
 from privet.engine.account import KeptByLead, RunAccount
 from privet.engine.origin import Origin
 from privet.engine.plan import Plan
-from privet.engine.prepare import Extras, assemble, left_for_training, make_private
+from privet.engine.prepare import (
+    Extras,
+    assemble,
+    compiling_pays,
+    left_for_training,
+    make_private,
+)
 from privet.engine.ranks import Ranks
+from privet.engine.trainer import PrivateTrainer
 from privet.errors import BudgetExceeded, InputError
 from privet.ledger import Ledger
 from privet.models import without_batchnorm
@@ -345,6 +352,8 @@ def test_coefficients_are_taken_as_they_are_and_one_band_is_independent_noise(
         ({"bands": 8}, "--sampler cyclic-poisson, or --bands 1"),
         ({"bands": 8, **CYCLIC}, "--batch at most 10"),
         ({"extras": {"ema": 0.9}}, "write privet.Extras"),
+        ({"extras": Extras(precision="fp8")}, "'fp8', expected one of float32, tf32, bf16"),
+        ({"extras": Extras(precision="tf32")}, "no TF32 here: got device cpu"),
         ({"epsilon": "3"}, "bad epsilon: got '3'"),
         ({"clip_norm": "1"}, "bad clip_norm: got '1'"),
         ({"ledger": "ledger.db"}, "privet.Ledger"),
@@ -372,6 +381,8 @@ def test_extras_that_mean_nothing_are_refused():
     with pytest.raises(InputError, match=r"Geometry\(name\)"):
         Extras(geometry="per-layer")
     assert Extras(geometry=Geometry("per-layer")).geometry.name == "per-layer"
+    with pytest.raises(InputError, match="bad compiled: got 'no'"):
+        Extras(compiled="no")
 
 
 def test_a_model_with_too_few_outputs_leaves_nothing_reserved(fresh, make_data):
@@ -380,3 +391,136 @@ def test_a_model_with_too_few_outputs_leaves_nothing_reserved(fresh, make_data):
     with pytest.raises(InputError, match="end the model with 3 outputs"):
         private(plain(), data, fresh)
     assert len(fresh.account(data.name).runs) == 1
+
+
+# --- precision and compiling -----------------------------------------------------------------
+
+
+@pytest.fixture
+def without_noise(monkeypatch):
+    """The update is then the clipped sum itself."""
+    monkeypatch.setattr(PrivateTrainer, "_with_noise", lambda self, total, step: total.double())
+
+
+def first_update(trainer):
+    """Of all records, as many clip norms as the sum has; and the records in the order drawn."""
+    batch = next(trainer.batches())
+    trainer.step(batch)
+    update = torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
+    return update * trainer.plan.normaliser, batch.indices
+
+
+def by_hand(model, data, indices, clip_norm, *, half):
+    """Each record's own backward pass, clipped, added up."""
+    total = 0.0
+    for i in indices:
+        x, y = torch.from_numpy(data.train.x[i : i + 1]), torch.tensor([data.train.y[i]])
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            loss = nn.functional.cross_entropy(model(x).float(), y)
+        parts = torch.autograd.grad(loss, list(model.parameters()))
+        gradient = torch.cat([part.flatten() for part in parts])
+        total = total + gradient * min(1.0, clip_norm / float(gradient.norm()))
+    return total
+
+
+@pytest.mark.usefixtures("without_noise")
+@pytest.mark.parametrize("clip_norm", [0.1, 10.0], ids=["all clipped", "none clipped"])
+def test_bf16_is_what_it_says_and_the_update_is_its_clippers_sum(fresh, make_data, clip_norm):
+    data, model = make_data(), plain()
+    extras = Extras(precision="bf16")
+    trainer = private(model, data, fresh, clip_norm=clip_norm, extras=extras)
+    assert trainer.precision == "bf16"
+    everyone = torch.from_numpy(data.train.x), torch.from_numpy(data.train.y)
+    own = trainer._clipper.clipped_sum(*everyone)
+    halved, full = (by_hand(model, data, range(80), clip_norm, half=half) for half in (True, False))
+    found, indices = first_update(trainer)
+    assert sorted(indices.tolist()) == list(range(80))
+    assert (found - own).norm() < 1e-6 * own.norm()
+    # 2^-8 is the price of a norm; half precision itself is seen against float32
+    assert (found - halved).norm() < 2.0**-7 * halved.norm()
+    assert (found - full).norm() > 1e-4 * full.norm()
+
+
+def test_a_model_that_only_the_reference_can_clip_is_not_coarsened_in_silence(fresh, make_data):
+    """It would run in float32, slowly, and the card would name another precision than asked."""
+    odd = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)))
+    with pytest.raises(InputError, match=r"cannot be clipped in bf16.*Fix: use float32"):
+        private(odd, make_data(), fresh, extras=Extras(precision="bf16"))
+    assert not fresh.names()
+    assert private(odd, make_data(), fresh).precision == "float32"
+
+
+@pytest.fixture
+def as_traced(monkeypatch):
+    """The traced graph as it is: what `torch.compile` makes of it takes half a minute."""
+    monkeypatch.setattr("privet.engine.summing.by_torch", lambda graph: graph)
+
+
+def fronted():
+    torch.manual_seed(0)
+    return Fronted(nn.Linear(4, 6), nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2)))
+
+
+def updated(model, data, ledger, **extras):
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
+    trainer = make_private(model, optimizer, data, ledger=ledger, extras=Extras(**extras), **TARGET)
+    return trainer, first_update(trainer)[0]
+
+
+@pytest.mark.usefixtures("as_traced", "without_noise")
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("model", [plain, fronted])
+def test_a_compiled_step_gives_the_same_update(fresh, make_data, model, precision):
+    """On what is trained: behind a front, the probe is what the front makes of it."""
+    data = make_data()
+    trainer, compiled = updated(model(), data, fresh, compiled=True, precision=precision)
+    assert (trainer._summing.fixed is not None, trainer.note) == (True, "")
+    usual, plainly = updated(model(), data, fresh, compiled=False, precision=precision)
+    assert (usual._summing.fixed, usual.note) == (None, "")
+    assert (compiled - plainly).norm() < 1e-6 * plainly.norm()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_noise")
+def test_so_does_one_that_pytorch_compiled(fresh, make_data):
+    data = make_data()
+    trainer, compiled = updated(plain(), data, fresh, compiled=True)
+    assert (trainer._summing.fixed is not None, trainer.note) == (True, "")
+    _, plainly = updated(plain(), data, fresh)
+    assert (compiled - plainly).norm() < 1e-6 * plainly.norm()
+
+
+@pytest.mark.usefixtures("without_noise")
+def test_what_cannot_be_compiled_runs_as_it_is_and_says_why(fresh, make_data, monkeypatch):
+    def fails(graph):
+        raise RuntimeError("no compiler\nhere")
+
+    monkeypatch.setattr("privet.engine.summing.by_torch", fails)
+    trainer, found = updated(plain(), make_data(), fresh, compiled=True)
+    assert trainer.note == "not compiled: RuntimeError: no compiler"
+    assert torch.equal(found, updated(plain(), make_data(), fresh)[1])
+    odd = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)))
+    trainer, _ = updated(odd, make_data(), fresh, compiled=True)
+    assert trainer.note.startswith("not compiled: ")
+    assert trainer.note.endswith(trainer._clipper.note)
+
+
+@pytest.mark.parametrize(
+    ("device", "steps", "pays"),
+    [("cuda", 2000, True), ("cuda", 1999, False), ("cpu", 10**6, False)],
+)
+def test_compiling_pays_for_long_runs_on_a_gpu(device, steps, pays):
+    plan = Plan(
+        steps=steps, sampling_rate=1.0, clip_norm=1.0, noise_multiplier=1.0, normaliser=80,
+        delta=1e-5,
+    )  # fmt: skip
+    assert compiling_pays(plan, torch.device(device)) is pays
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_where_it_pays_unless_the_user_says_otherwise(fresh, make_data, monkeypatch, pays):
+    monkeypatch.setattr("privet.engine.prepare.compiling_pays", lambda plan, device: pays)
+    for asked, decided in ((None, pays), (True, True), (False, False)):
+        trainer = private(plain(), make_data(), fresh, extras=Extras(compiled=asked))
+        assert trainer._summing.compiled is decided
+        assert trainer._summing.probe is not None  # on a GPU a step of one size comes with it

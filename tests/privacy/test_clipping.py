@@ -11,6 +11,7 @@ from torch import nn
 
 from privet.errors import InputError
 from privet.models import create
+from privet.privacy import clipping
 from privet.privacy.clipping import (
     ROUNDING_MARGIN,
     Clipper,
@@ -22,7 +23,8 @@ from privet.privacy.clipping import (
     make_clipper,
     trainable,
 )
-from privet.privacy.rules import Windowed
+from privet.privacy.rules import Dense, Windowed
+from privet.privacy.units import Units
 
 sys.path.insert(0, str(Path(__file__).parent))
 from clipping_cases import (
@@ -800,3 +802,180 @@ def test_a_model_that_needs_the_channels_first_gets_them_and_stays_fast():
     assert isinstance(clipper, FastClipper)
     expected = ReferenceClipper(model, cross_entropy, 0.1).clipped_sum(x, y)
     assert (clipper.clipped_sum(x, y) - expected).norm() <= 1e-5 * expected.norm()
+
+
+# --- unit by unit ------------------------------------------------------------------------------
+
+
+def units_stay_apart(clipper, x, y, views=1):
+    """The check: alone among gaps, each unit adds its own gradient, clipped once; and so in all."""
+    rows = loop_rows(clipper.model, clipper.loss, x, y, views)
+    total = torch.zeros_like(rows[0])
+    for i in range(len(rows)):
+        weights = torch.zeros(len(x))
+        weights[i * views : (i + 1) * views] = 1 / views
+        found = clipper.clipped_sum(x.clone(), y, views=views, weights=weights).double()
+        expected = sum_by_hand(clipper.model, rows[i : i + 1], clipper.clip_norm, clipper.geometry)
+        if (found - expected).norm() > 1e-5 * clipper.clip_norm:
+            return False
+        total += expected
+    for weights in (None, torch.full((len(x),), 1 / views)):
+        found = clipper.clipped_sum(x.clone(), y, views=views, weights=weights).double()
+        if (found - total).norm() > 1e-5 * clipper.clip_norm * len(rows):
+            return False
+    return True
+
+
+def clipper_for(case, kind=FastClipper, views=1, **named):
+    """At a norm that clips half of the units, and so that some are and some are not."""
+    model, (x, y) = case.model(), case.batch(4 * views)
+    norms = loop_rows(model, cross_entropy, x, y, views).norm(dim=1)
+    return kind(model, cross_entropy, float(norms.median()), **named), x, y
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported")
+@pytest.mark.parametrize("name", ALL)
+def test_every_rule_adds_each_unit_once_clipped_once_and_no_gap(name):
+    assert units_stay_apart(*clipper_for(ALL[name]))
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("name", MIXED)
+def test_so_in_every_geometry_and_with_views(name, geometry):
+    clipper, x, y = clipper_for(ALL[name], views=2, geometry=GEOMETRIES[geometry])
+    assert units_stay_apart(clipper, x, y, views=2)
+
+
+class SkipsAnExample(FastClipper):
+    def books(self, units):
+        weights = units.split()[2].flatten().clone()
+        weights[-units.views :] = 0.0
+        return super().books(Units.of(units.x, units.y, views=units.views, weights=weights))
+
+
+class ClipsTwice(FastClipper):
+    def _factors(self, groups):
+        return {name: factor**2 for name, factor in super()._factors(groups).items()}
+
+
+class IgnoresTheMask(FastClipper):
+    def books(self, units):
+        return super().books(Units.of(units.x, units.y, views=units.views))
+
+
+class CountsAnExampleTwice(FastClipper):
+    def _weighted(self, groups, factors):
+        doubled = {name: factor.clone() for name, factor in factors.items()}
+        for factor in doubled.values():
+            factor[0] *= 2
+        return super()._weighted(groups, doubled)
+
+
+class MixesUpTheParts(FastClipper):
+    """Small gradients side by side come back under each other's names."""
+
+    def _weighted(self, groups, factors):
+        sizes = {name: p.numel() for name, p in trainable(self.model).items()}
+        swapped = []
+        for names, form in groups:
+            factors |= dict.fromkeys(names, factors[names[0]])
+            twins = [n for n in names if sum(sizes[n] == sizes[m] for m in names) > 1]
+            last = [n for n in twins if sizes[n] == sizes[twins[0]]][-1] if twins else ""
+            other = {twins[0]: last, last: twins[0]} if twins else {}
+            swapped.append(([other.get(name, name) for name in names], form))
+        return super()._weighted(swapped, factors)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [SkipsAnExample, ClipsTwice, IgnoresTheMask, CountsAnExampleTwice, MixesUpTheParts],
+)
+@pytest.mark.parametrize("name", ["plain: layer norm", "attention: encoder layer"])
+def test_the_check_of_single_units_catches_planted_bugs(name, mutant):
+    assert not units_stay_apart(*clipper_for(ALL[name], mutant))
+
+
+# --- small parameters side by side -------------------------------------------------------------
+
+
+def together(clipper, x, y, weights=None):
+    """Which parameters have one norm and one product."""
+    books = clipper.books(Units.of(x, y, weights=weights))
+    return [names for names, _ in clipper._groups(books)]
+
+
+def one_by_one(monkeypatch):
+    """As if no parameter were small."""
+    monkeypatch.setattr(clipping, "SMALL", 0)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported")
+@pytest.mark.parametrize("geometry", ["flat", "per-layer by shares", "weighted by hand"])
+def test_small_parameters_side_by_side_give_the_same_sums(geometry, monkeypatch):
+    """For every rule; with a broken unit and a gap too."""
+    bad = {}
+    for name, case in ALL.items():
+        clipper, x, y = clipper_for(case, geometry=GEOMETRIES[geometry])
+        spoilt, weights = x.clone(), torch.tensor([1.0, 0.0, 1.0, 2.0])
+        if not case.tokens:
+            spoilt[2] = float("inf")
+        with monkeypatch.context() as patched:
+            joined = together(clipper, x, y)
+            found = [sums_of(clipper, *given) for given in ((x, y), (spoilt, y, weights))]
+            one_by_one(patched)
+            assert max(map(len, together(clipper, x, y))) == 1
+            apart = [sums_of(clipper, *given) for given in ((x, y), (spoilt, y, weights))]
+        assert sorted(n for names in joined for n in names) == sorted(trainable(clipper.model))
+        off = max(float((f - a).norm()) for f, a in zip(found, apart, strict=True))
+        bad |= {name: off} if not off <= 1e-6 * 4 * clipper.clip_norm else {}
+    assert bad == {}
+
+
+def sums_of(clipper, x, y, weights=None):
+    return clipper.clipped_sum(x.clone(), y, weights=weights)
+
+
+def test_only_what_shares_a_factor_is_put_together():
+    case = ALL["attention: encoder layer"]
+    x, y = case.batch(4)
+    for name, geometry in GEOMETRIES.items():
+        clipper = FastClipper(case.model(), cross_entropy, 0.1, geometry=geometry)
+        groups = together(clipper, x, y)
+        assert max(map(len, groups)) > 1
+        layers = [{n.rpartition(".")[0] for n in names} for names in groups]
+        if name == "flat":
+            assert max(map(len, layers)) > 2
+        elif name.startswith("per-layer"):
+            assert max(map(len, layers)) == 1
+        else:  # layers of one weight may stand together, others not
+            weights = dict(clipper.geometry.numbers)
+            assert all(len({weights[layer] for layer in own}) == 1 for own in layers)
+
+
+def test_what_is_large_or_measured_already_stays_by_itself(monkeypatch):
+    model = nn.Sequential(nn.Linear(6, 50), nn.LayerNorm(50), nn.Tanh(), nn.Linear(50, CLASSES))
+    clipper = FastClipper(model, cross_entropy, 0.1)
+    x, y = batch_for((6,), 3)
+    monkeypatch.setattr(clipping, "SMALL", 49)
+    assert ["3.bias"] in together(clipper, x, y)
+    assert all(len(names) == 1 for names in together(clipper, x, y))
+    monkeypatch.setattr(clipping, "SMALL", 50)
+    assert ["0.bias", "1.weight", "1.bias", "3.bias"] in together(clipper, x, y)
+    rows = Dense(torch.ones(3, 5))
+    measured = {"0.bias": rows, "1.bias": Dense(rows.gradients, rows.squared_norms())}
+    assert [names for names, _ in clipper._groups(measured)] == [["1.bias"], ["0.bias"]]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_sum_is_void_exactly_if_a_unit_is_broken(bad):
+    for name in ("plain: linear", "plain: layer norm", "attention: self"):
+        clipper, x, y = clipper_for(ALL[name])
+        total, void = clipper.sum_unless_broken(clipper.books(Units.of(x, y)))
+        assert not void
+        assert torch.allclose(total, clipper.clipped_sum(x, y))
+        x[1] = bad
+        assert clipper.sum_unless_broken(clipper.books(Units.of(x, y)))[1]
+        gap = torch.tensor([1.0, 0.0, 1.0, 1.0])
+        assert not clipper.sum_unless_broken(clipper.books(Units.of(x, y, weights=gap)))[1]

@@ -1,7 +1,9 @@
+import math
 from typing import Any
 
 import pytest
 
+from privet.privacy.precision import PRECISIONS
 from privet.privacy.sampling import SAMPLERS
 from privet.reports.mechanism import clipping_text, sampler_note, unusual
 
@@ -30,12 +32,17 @@ def test_every_sampler_but_the_default_says_what_it_rests_on() -> None:
 
 def test_what_is_not_the_default_is_named() -> None:
     trust = trained(
-        {"clipping": {"name": "weighted", "numbers": {"0": 1.5}}, "bands": [0.7, 0.5, 0.4]},
+        {
+            "clipping": {"name": "weighted", "numbers": {"0": 1.5}},
+            "precision": "bf16",
+            "bands": [0.7, 0.5, 0.4],
+        },
         augment="shift",
         views=4,
     )
     assert list(unusual(trust)) == [
         "weighted clipping",
+        "gradients in bf16",
         "noise correlated over 3 steps",
         "4 random view(s) of each example (shift)",
     ]
@@ -52,4 +59,18 @@ def test_what_is_not_the_default_is_named() -> None:
     ],
 )
 def test_a_geometry_in_words(clipping: Any, text: str) -> None:
-    assert clipping_text(clipping) == text
+    assert clipping_text({"clipping": clipping}) == text
+    assert clipping_text({"clipping": clipping, "precision": "float32"}) == text
+
+
+@pytest.mark.parametrize("name", [name for name in PRECISIONS if name != "float32"])
+def test_clipping_says_what_a_coarse_precision_adds_to_a_norm(name: str) -> None:
+    said = clipping_text({"clipping": {"name": "flat", "numbers": {}}, "precision": name})
+    power = math.log2(PRECISIONS[name].rounding.sums)
+    assert said.startswith(f"flat; {name}: against rounding, 2^{power:g} of S is added to the norm")
+
+
+@pytest.mark.parametrize("name", ["fp8", None, ["bf16"]])
+def test_and_nothing_of_a_precision_that_is_not_known(name: Any) -> None:
+    mechanism = {"clipping": {"name": "flat", "numbers": {}}, "precision": name}
+    assert clipping_text(mechanism) == "flat"

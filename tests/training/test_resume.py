@@ -1,5 +1,6 @@
 """Kill -9 in the middle of training, through the real command line."""
 
+import contextlib
 import json
 import signal
 import sys
@@ -223,6 +224,42 @@ def test_a_plan_that_was_not_reserved_is_refused(interrupted):
     (folder / "internal" / "run.json").write_text(json.dumps(record))
     with pytest.raises(CheckFailed, match="not the one that was reserved"):
         dpsgd.resume(folder, data, ledger=book)
+
+
+def test_a_resumed_run_keeps_its_precision_and_stays_compiled(tmp_path, make_data, monkeypatch):
+    """In float32, or put together in another way, its lost steps would come out different."""
+    monkeypatch.setattr("privet.engine.summing.by_torch", lambda graph: graph)
+    data, seen = make_data(), []
+
+    def look(trainer):
+        fixed = trainer._summing.fixed is not None
+        seen.append((trainer.precision, trainer._summing.compiled, fixed))
+        if len(seen) == 12:
+            raise KeyboardInterrupt
+
+    with contextlib.closing(Ledger(tmp_path / "ledger.db")) as book:
+        with pytest.raises(KeyboardInterrupt):
+            train(
+                "dpsgd", data, epsilon=3.0, epochs=4, model="linear", checkpoint_every=10,
+                precision="bf16", compile=True, ledger=book, out=tmp_path / "run", watch=look,
+            )  # fmt: skip
+        release = dpsgd.resume(tmp_path / "run", data, ledger=book, watch=look)
+        assert verify(tmp_path / "run", ledger=book).ok
+    assert set(seen) == {("bf16", True, True)}
+    assert release.trust["mechanism"]["precision"] == "bf16"
+    assert release.trust["mechanism"]["redone_steps"] == 0
+    assert release.trust["provenance"]["config"]["compile"] is True
+
+
+def test_a_run_that_began_before_there_were_precisions_goes_on_in_float32(interrupted):
+    folder, data, book = interrupted
+    record = json.loads((folder / "internal" / "run.json").read_text())
+    del record["settings"]["precision"], record["settings"]["compile"]
+    (folder / "internal" / "run.json").write_text(json.dumps(record))
+    release = dpsgd.resume(folder, data, ledger=book)
+    assert release.trust["mechanism"]["precision"] == "float32"
+    assert release.trust["mechanism"]["redone_steps"] == 0
+    assert verify(folder, ledger=book).ok
 
 
 def test_one_process_at_a_time(interrupted):

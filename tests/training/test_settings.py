@@ -19,6 +19,9 @@ from privet.training.settings import Settings
         ({"batch": 100.5}, "bad batch: got 100.5, expected a whole number or None"),
         ({"views": 2.0, "augment": "shift"}, "bad views: got 2.0, expected a whole number"),
         ({"keep_keys": 1}, "bad keep_keys: got 1, expected True or False"),
+        ({"precision": "fp16"}, "unknown precision: got 'fp16', expected one of float32, tf32"),
+        ({"precision": None}, "bad precision: got None, expected a name"),
+        ({"compile": "yes"}, "bad compile: got 'yes', expected True or False or None"),
         ({"device": 0}, "bad device: got 0, expected a name"),
         ({"model": ["linear"]}, "bad model: got an object of type list"),
         ({"checkpoint_every": 0}, "bad checkpoint_every: got 0"),
@@ -33,6 +36,13 @@ def test_a_setting_of_the_wrong_kind_is_refused(changes, said):
 
 def test_whole_numbers_are_numbers():
     assert Settings(epsilon=1, epochs=3, clip_norm=1).epochs == 3
+
+
+@pytest.mark.parametrize("compile", [True, False, None])
+def test_precision_and_compiling_reach_the_engine(compile):
+    extras = Settings(epsilon=1.0, precision="bf16", compile=compile).extras()
+    assert (extras.precision, extras.compiled) == ("bf16", compile)
+    assert Settings(epsilon=1.0).extras() == privet.Extras()
 
 
 def test_users_bring_as_many_records_here_as_in_ones_own_loop():

@@ -23,7 +23,7 @@ def drawn(kind, trials):
         for _ in range(trials):
             for step in range(1, 9):
                 trainer = SimpleNamespace(
-                    plan=Plan(), next_step=step, randomness=SimpleNamespace(secret=True)
+                    plan=Plan(), next_step=step, note="", randomness=SimpleNamespace(secret=True)
                 )
                 bar.update(trainer)
                 bar._progress.refresh()

@@ -19,6 +19,7 @@ MADE = {
     "banded": {"sampler": "cyclic-poisson", "cycle": 4, "bands": 3},
     "grouped": {"contribution": 2},
     "learned": {},
+    "coarse": {"precision": "bf16"},
 }
 
 

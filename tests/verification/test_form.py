@@ -22,6 +22,8 @@ def test_every_card_of_ours_has_the_form(sound):
         ("mechanism.clip_norm", -1.0, "a positive, finite number"),
         ("mechanism.noise_multiplier", float("nan"), "a positive, finite number"),
         ("mechanism.torch_draws", "no", "true or false"),
+        ("mechanism.precision", "fp8", "one of float32, tf32, bf16"),
+        ("mechanism.precision", None, "one of float32, tf32, bf16"),
         ("analysis", "whatever", "one of sound, paper"),
         ("data.grouped", 0, "true or false"),
         ("data.unit", "", "a text"),
@@ -75,3 +77,9 @@ def test_a_field_that_is_missing_is_named(card, place):
     del changed[part][name]
     with pytest.raises(InputError, match=f"no '{place}'"):
         require_form(changed)
+
+
+def test_a_card_from_before_there_were_precisions_has_the_form(card):
+    earlier = card("poisson")
+    del earlier["mechanism"]["precision"]
+    require_form(earlier)

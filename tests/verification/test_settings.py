@@ -29,6 +29,8 @@ def test_our_cards_state_what_was_asked_for(sound, against):
         ("shuffled", {"batch": 20}, "batch 20 was asked for, the normaliser is 10"),
         ("fixed-batches", {"sampler": "shuffled"}, "sampler shuffled was asked for"),
         ("grouped", {"contribution": 99}, "contribution 99 was asked for, 2 is stated"),
+        ("poisson", {"precision": "bf16"}, "precision bf16 was asked for, float32 is stated"),
+        ("coarse", {"precision": "float32"}, "precision float32 was asked for, bf16 is stated"),
         ("learned", {"epsilon": 2.5}, "epsilon 2.5 was asked for, 3 is stated"),
     ],
 )
@@ -66,6 +68,16 @@ def test_what_a_user_did_not_record_is_not_missed(card, against):
     assert against(check_settings(changed)) == ""
     changed["provenance"]["config"] = {}
     assert against(check_settings(changed)) == ""
+
+
+def test_a_card_from_before_there_were_precisions_speaks_of_float32(card, against):
+    earlier = card("poisson")
+    del earlier["mechanism"]["precision"]
+    assert against(check_settings(earlier)) == ""
+    del earlier["provenance"]["config"]["precision"]
+    assert against(check_settings(earlier)) == ""
+    earlier["provenance"]["config"]["precision"] = "tf32"
+    assert "precision tf32 was asked for, float32 is stated" in against(check_settings(earlier))
 
 
 def stating(card, epsilon, **mechanism):

@@ -60,6 +60,10 @@ class TrainingOptions:
         Seed of the first weights; public; default 0.
     device
         cpu (default), cuda, ...
+    precision
+        Of gradients: float32 (default), tf32 (CUDA only) or bf16: faster, coarser, clipped as well.
+    compile
+        Compile the model first: slow to start, faster steps; default: for long runs on CUDA.
     keep_keys
         Keep the secret keys until the run ends (default), to repeat lost steps exactly after a
         crash; without them lost steps are charged again.
@@ -89,6 +93,8 @@ class TrainingOptions:
     model: str | None = None
     init_seed: int | None = None
     device: str | None = None
+    precision: str | None = None
+    compile: bool | None = None
     keep_keys: bool | None = None
     checkpoint_every: int | None = None
     noise_seed: int | None = None

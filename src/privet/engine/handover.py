@@ -187,6 +187,7 @@ def _mechanism(trainer: PrivateTrainer) -> dict[str, Any]:
         "redone_steps": trainer.account.books.redone_steps,
         "clipping": trainer.geometry.to_json(),
         "clip_norm": plan.clip_norm,
+        "precision": trainer.precision,
         "contribution": trainer.contribution,
         "noise": "correlated" if plan.bands else "independent",
         "bands": list(plan.bands),

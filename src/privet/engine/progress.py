@@ -53,12 +53,19 @@ class StepBar:
             # Only now: a run that is refused leaves an error and no empty bar.
             self._progress.start()
             self._task = self._progress.add_task("", total=plan.steps, spent="")
+            self._say(trainer.note)
         if step == 1:  # of the run, or of the next one on the same bar
             self._progress.reset(self._task)
         self._progress.update(self._task, completed=step)
         # An accountant's reading costs some hundredths of a second: take only a few.
         if step % max(1, plan.steps // self._readings) == 0 or step == plan.steps:
             self._progress.update(self._task, spent=self.spent(trainer))
+
+    def _say(self, note: str) -> None:
+        """Once, above the bar; it stays."""
+        if note:
+            console = self._progress.console
+            console.print(f"privet: {note}", markup=False, highlight=False, soft_wrap=True)
 
     def spent(self, trainer: PrivateTrainer) -> str:
         """What stands behind the bar."""

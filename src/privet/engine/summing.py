@@ -12,7 +12,7 @@ Cost: time in proportion to the batch; memory that of a piece, however large the
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, final
 
@@ -48,6 +48,7 @@ class BatchSum:
         expected: units in a batch, about.
         probe: made-up inputs to try a step of one size on; None for no such step.
         compiled: whether to compile it.
+        note: what of that was left out, and why; once it was tried.
     """
 
     clipper: Clipper
@@ -56,6 +57,7 @@ class BatchSum:
     expected: float
     probe: tuple[Tensor, Tensor] | None = None
     compiled: bool = False
+    note: str = field(default="", init=False)
 
     def of(self, units: Tensor, draws: Draws, meanwhile: Callable[[], object]) -> Tensor:
         """The sum over these units; `meanwhile` runs while a device works."""
@@ -75,15 +77,22 @@ class BatchSum:
             return self._total(units, fixed.size, draws, self.clipper.clipped_sum)
         return total
 
+    def prepare(self) -> None:
+        """Make what is made once: it moves the weights, and leaves them as they were."""
+        _ = self.fixed
+
     @cached_property
     def fixed(self) -> FixedSum | None:
         """A step of one size, where that is faster than the clipper as it is.
 
         Made when it is first used, in the mode that the model is trained in.
         """
-        if self.probe is None or not isinstance(self.clipper, FastClipper):
+        if self.probe is None:
             return None
         if self.probe[0].device.type != "cuda" and not self.compiled:
+            return None
+        if not isinstance(self.clipper, FastClipper):
+            self.note = f"not compiled: {self.clipper.note}"
             return None
         fixed = FixedSum(
             self.clipper,
@@ -92,6 +101,7 @@ class BatchSum:
             views=self._views,
             compiler=by_torch if self.compiled else None,
         )
+        self.note = fixed.note
         return fixed if fixed.pays else None
 
     @property
@@ -145,5 +155,6 @@ def _fixed_units(
     with undisturbed(clipper.model):
         clipper.per_example_gradients(x, y, views=views)
     half = math.ceil(fixed_size(expected, 10**9) / 2)
-    most = max(LITTLE // clipper.footprint, min(MUCH // clipper.footprint, half))
+    held = max(1, clipper.footprint)
+    most = max(LITTLE // held, min(MUCH // held, half))
     return fixed_size(expected, max(1, min(most, MOST_ROWS["cuda"] // views)))

@@ -145,6 +145,8 @@ class PrivateTrainer:
     def _take(self, batch: Batch) -> None:
         with self.ranks.agreed():
             self.untouched.require()
+            self._summing.prepare()  # tries weights out and puts them back
+            self.untouched.note()
             self.account.charge(batch.step)
             part = self._clipped_sum(batch)
         total = self.ranks.total(part)
@@ -165,6 +167,16 @@ class PrivateTrainer:
     def geometry(self) -> Geometry:
         """In which norm a unit's gradient is clipped."""
         return self._clipper.geometry
+
+    @property
+    def precision(self) -> str:
+        """How coarsely gradients are computed, by name; see `privacy.precision`."""
+        return self._clipper.precision.name
+
+    @property
+    def note(self) -> str:
+        """Why a step that was to be compiled is not, or not recorded; known after the first."""
+        return self._summing.note if self._summing.compiled else ""
 
     @property
     def contribution(self) -> int:
@@ -232,7 +244,8 @@ class PrivateTrainer:
     def _noisy_sum(self, total: Tensor, step: int) -> tuple[Tensor, str]:
         """A sum with noise, and its name in the journal."""
         noisy = self._with_noise(total, step)
-        return noisy, name_of(noisy, self.randomness.noise).hex()[:32]
+        name = name_of(noisy, self.randomness.noise).hex()[:32]
+        return noisy.to(total.device), name
 
     def _with_noise(self, total: Tensor, step: int) -> Tensor:
         noise, stream = self.plan.noise, self.randomness.noise

@@ -33,7 +33,7 @@ from privet.privacy.rules import (
     rule,
     safe_squares,
 )
-from privet.privacy.rules.forms import at_least_single
+from privet.privacy.rules.forms import at_least_single, tf32
 from privet.privacy.rules.windowed import MEASURED_CANCELLATION
 
 FLOOR: Final = 1e-4  # of N var(W): De et al.'s; a channel starts at about one
@@ -96,7 +96,8 @@ def pull_back(weight: Tensor, gradients: Tensor) -> Tensor:
     unit, scale = standardise(weight)
     V, G = unit.flatten(1), gradients.flatten(2)
     moving = scale < FLOOR**-0.5
-    along = torch.where(moving, torch.einsum("nci,ci->nc", G, V), 0.0)
+    with tf32(allowed=False):  # of a sum over units, every unit's share must stay what it is
+        along = torch.where(moving, torch.einsum("nci,ci->nc", G, V), 0.0)
     dW = (G - G.mean(2, keepdim=True)).addcmul_(along.unsqueeze(2), V, value=-1.0)
     return dW.mul_(scale.unsqueeze(1)).reshape(gradients.shape)
 
@@ -136,8 +137,10 @@ class PulledBack(PerExample):
         by_channel = scale.to(left.dtype).reshape(-1, *[1] * (left.dim() - 2))
         scaled = replace(self.plain, left=left * by_channel, seen=at_least_single(self.plain.seen))
         squares = scaled.squared_norms(rounding)
-        along, uncancelled = self._along()
-        sure = (along.abs() - rounding.outputs * uncancelled[..., None]).clamp_min(0)
+        with tf32(allowed=False):
+            along, uncancelled, offset = self._along()
+        unsure = rounding.outputs * (uncancelled + offset)
+        sure = (along.abs() - unsure[..., None]).clamp_min(0)
         sure[..., 0] *= scale < FLOOR**-0.5
         taken_off = (sure.square().sum(2) * scale.square()).sum(1)
         uncancelled = (uncancelled * scale).sum(1)
@@ -159,11 +162,12 @@ class PulledBack(PerExample):
         """None of the marked ones; the others' norms are known by then."""
         return replace(self, plain=self.plain.without(broken))
 
-    def _along(self) -> tuple[Tensor, Tensor]:
-        """By unit and channel, in double: <G, V> and <G, 1> / sqrt(N) on the last axis; and S.
+    def _along(self) -> tuple[Tensor, Tensor, Tensor]:
+        """By unit and channel, in double: <G, V> and <G, 1> / sqrt(N) on the last axis; S; beta.
 
         <G, V> = sum_t b_t y_t, <G, 1> = sum_t b_t times the sum of the patch at t, and
-        S = sum_t |b_t| |a_t|, to which rounding is in proportion.
+        S = sum_t |b_t| |a_t|, to which rounding is in proportion. An output with a bias is also
+        rounded in proportion to that: beta = sum_t |b_t| |bias|.
         """
         plain, y = self.plain, at_least_single(self.output)
         if self.bias is not None:
@@ -174,7 +178,12 @@ class PulledBack(PerExample):
         sums, lengths = (_over_patches(plain, power).unsqueeze(2) for power in (1, 2))
         along = _total(b * y), _total(by_group * sums) / math.sqrt(self.weight[0].numel())
         uncancelled = _total(by_group.abs() * lengths.sqrt())
-        return _by_unit(torch.stack(along, 2), plain.rows), _by_unit(uncancelled, plain.rows)
+        offset = torch.zeros_like(uncancelled)
+        if self.bias is not None:
+            offset = _total(b.abs()) * self.bias.abs().double()
+        found = (torch.stack(along, 2), uncancelled, offset)
+        by_unit, lost, more = (_by_unit(values, plain.rows) for values in found)
+        return by_unit, lost, more
 
 
 @rule(WSConv2d, with_output=True)

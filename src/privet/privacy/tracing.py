@@ -9,7 +9,7 @@ Not every model can be traced: values must not decide on shapes or on the way.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Protocol, cast, final
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils.stateless import _reparametrize_module
 
-from privet.privacy.rules import PerExample
+from privet.privacy.rules import Dense, PerExample
 from privet.privacy.units import Units
 
 Books = dict[str, PerExample]
@@ -89,6 +89,8 @@ def _taken_apart(value: Any, tensors: list[Tensor]) -> Callable[[Iterator[Tensor
     if isinstance(value, tuple) and not isinstance(value, torch.Size):
         listed = [_taken_apart(part, tensors) for part in value]
         return lambda given: tuple(part(given) for part in listed)
+    if isinstance(value, Dense):  # measured again outside, whatever the graph has measured
+        value = replace(value, squares=None)
     if isinstance(value, PerExample):
         kind: Callable[..., PerExample] = type(value)
         names = [field.name for field in fields(cast(Any, value))]

@@ -13,8 +13,8 @@ apart, the least false negative rate f(alpha) at false positive rate alpha (Dong
 The last line is randomized smoothing: for Gaussian noise it is Cohen's Phi(Phi^-1(p) - mu).
 
 Every f here is symmetric and a *lower* bound of the true one: delta, epsilon and beta err only on
-the safe side. Gaussian and Laplace are closed forms; anything sampled or composed is held as a
-pessimistic privacy loss distribution of dp-accounting.
+the safe side. Gaussian, Laplace and uniform are closed forms; anything sampled or composed is
+held as a pessimistic privacy loss distribution of dp-accounting.
 """
 
 import math
@@ -124,6 +124,44 @@ class Laplace(TradeOff):
 
         return library.from_laplace_mechanism(
             1.0 / self.shift, value_discretization_interval=interval
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Uniform(TradeOff):
+    """U[0, 1] against U[shift, 1 + shift]; shift = sensitivity / width.
+
+    The densities are equal where both live, so the best test rejects the part of one that the
+    other never reaches and guesses on the rest: f(alpha) = max(0, 1 - shift - alpha). This is
+    (0, shift)-differential privacy, exactly.
+    """
+
+    shift: float
+
+    def __post_init__(self) -> None:
+        _check_shift("shift", self.shift)
+
+    def delta(self, epsilon: float) -> float:
+        """The mass that the neighbour never reaches, at every epsilon."""
+        return min(1.0, self.shift)
+
+    def epsilon(self, delta: float) -> float:
+        """0 from delta = shift on, infinity below."""
+        return 0.0 if delta >= self.delta(0.0) else math.inf
+
+    def beta(self, alpha: float) -> float:
+        """1 - shift - alpha, at least 0."""
+        return max(0.0, 1.0 - self.shift - alpha)
+
+    def pld(self, interval: float = PLD_INTERVAL) -> Any:
+        """dp-accounting's distribution of (0, shift)-differential privacy, which is this one."""
+        from dp_accounting.pld import common
+        from dp_accounting.pld import privacy_loss_distribution as library
+
+        return library.from_privacy_parameters(
+            common.DifferentialPrivacyParameters(0.0, self.delta(0.0)),
+            value_discretization_interval=interval,
         )
 
 

@@ -11,6 +11,8 @@ _SAMPLERS: Final = {
     "shuffled": "no amplification by sampling; zero-out and replace-one neighbours, not"
     " add/remove; the number of units is public",
 }
+# As `privacy.precision` has them; not imported, a report needs no PyTorch.
+_ADDED_TO_NORMS: Final = {"tf32": "2^-8", "bf16": "2^-8"}
 _NUMBERS: Final = {"per-layer": "shares of the layers", "weighted": "weights of the layers"}
 
 
@@ -27,6 +29,9 @@ def unusual(trust: Mapping[str, Any]) -> Iterator[str]:
     geometry = _part(mechanism, "clipping").get("name", "flat")
     if geometry != "flat":
         yield f"{geometry} clipping"
+    precision = mechanism.get("precision", "float32")
+    if precision != "float32":
+        yield f"gradients in {figures.value_text(precision)}"
     bands = mechanism.get("bands")
     if isinstance(bands, list) and bands:
         yield f"noise correlated over {len(bands)} steps"
@@ -35,8 +40,23 @@ def unusual(trust: Mapping[str, Any]) -> Iterator[str]:
         yield f"{config.get('views', 1)} random view(s) of each example ({augment})"
 
 
-def clipping_text(clipping: Any) -> str:
-    """The geometry with its public numbers."""
+def clipping_text(mechanism: Mapping[str, Any]) -> str:
+    """The geometry with its public numbers, and what rounding adds to the norms."""
+    return _geometry_text(mechanism.get("clipping")) + _rounding_text(mechanism.get("precision"))
+
+
+def _rounding_text(name: Any) -> str:
+    """How the bound survives a coarse precision; nothing to say of the usual one."""
+    share = _ADDED_TO_NORMS.get(str(name))
+    if share is None:
+        return ""
+    return (
+        f"; {name}: against rounding, {share} of S is added to the norm of a gradient that is not"
+        " formed (S = sum of |b_t| |a_t|, its factors)"
+    )
+
+
+def _geometry_text(clipping: Any) -> str:
     if not isinstance(clipping, Mapping) or "name" not in clipping:
         return figures.value_text(clipping)
     name, numbers = str(clipping["name"]), clipping.get("numbers")

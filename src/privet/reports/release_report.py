@@ -22,6 +22,7 @@ _MECHANISM = {
     "sampling_rate": "the chance of one unit to be in a step",
     "cycle": "the steps in which one unit has one turn",
     "clip_norm": "the longest gradient of one unit",
+    "precision": "in which gradients were computed",
     "noise_multiplier": "in clip norms",
     "normaliser": "the constant divisor of each step",
     "redone_steps": "after interruptions",
@@ -166,7 +167,7 @@ def _mechanism(trust: Mapping[str, Any]) -> dict[str, str]:
     part, note = _part(trust, "mechanism"), sampler_note(trust)
     facts = _explained(part, _MECHANISM)
     if "clipping" in part:
-        facts["clipping"] = clipping_text(part["clipping"])
+        facts["clipping"] = clipping_text(part)
     if note:
         facts["sampler"] += f": {note}"
     return facts

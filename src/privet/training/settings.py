@@ -19,6 +19,7 @@ from privet.models.augmentation import AUGMENTATIONS, Views
 from privet.privacy.accounting import DpEvent
 from privet.privacy.factorisation import Workload, optimal_coefficients
 from privet.privacy.geometry import GEOMETRIES, Geometry
+from privet.privacy.precision import PRECISIONS
 from privet.privacy.sampling import SAMPLERS
 from privet.training.schedule import SCHEDULES
 
@@ -28,6 +29,7 @@ CHOICES: Final = {
     "clipping": GEOMETRIES,
     "augment": AUGMENTATIONS,
     "sampler": SAMPLERS,
+    "precision": tuple(PRECISIONS),
 }
 
 
@@ -68,6 +70,8 @@ class Settings:
         recipe: where the settings come from, if from a recipe of `privet recipes`.
         init_seed: of the first weights; public.
         device: 'cpu', 'cuda', ...
+        precision: how coarsely gradients are computed: 'float32', 'tf32' (CUDA only), 'bf16'.
+        compile: whether the model's passes are compiled; default: where that pays.
         keep_keys: keep the secret keys in `internal/` until the run ends, so that a killed run
             repeats its lost steps exactly; otherwise they are charged again.
         checkpoint_every: steps between checkpoints; default: every 20 seconds.
@@ -96,6 +100,8 @@ class Settings:
     recipe: str | None = None
     init_seed: int = 0
     device: str = "cpu"
+    precision: str = "float32"
+    compile: bool | None = None
     keep_keys: bool = True
     checkpoint_every: int | None = None
     noise_seed: int | None = None
@@ -191,12 +197,14 @@ class Settings:
         return replace(plan, clip_norm=self.clip_norm, bands=self._coefficients(plan.steps))
 
     def extras(self) -> Extras:
-        """What makes the training strong and leaves its guarantee as it is."""
+        """What makes the training strong or fast and leaves its guarantee as it is."""
         return Extras(
             geometry=Geometry(self.clipping),
             contribution=self.contribution,
             augmentation=None if self.augment == "none" else Views(self.augment, self.views),
             ema=self.ema or None,
+            precision=self.precision,
+            compiled=self.compile,
         )
 
     def _coefficients(self, steps: int) -> tuple[float, ...]:

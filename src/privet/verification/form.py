@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis
+from privet.privacy.precision import PRECISIONS
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ _MECHANISM: Final = {
     "normaliser": _POSITIVE,
     "torch_draws": _FLAG,
 }
+_MECHANISM_SINCE: Final = {"precision": _one_of(*PRECISIONS)}  # earlier cards lack it
 _CLIPPING: Final = {"name": _TEXT, "numbers": _PART}
 _PROVENANCE: Final = {"privet": _TEXT, "run": _TEXT, "init_seed": _SEED, "config": _PART}
 
@@ -112,7 +114,8 @@ def require_form(trust: Mapping[str, Any]) -> None:
     for statement in trust["privacy"]:
         _require("privacy", statement, _STATEMENT)
     _require("tuning", trust["tuning"], _TUNING)
-    _require("mechanism", trust["mechanism"], _MECHANISM)
+    since = {name: kind for name, kind in _MECHANISM_SINCE.items() if name in trust["mechanism"]}
+    _require("mechanism", trust["mechanism"], _MECHANISM | since)
     _require("mechanism.clipping", trust["mechanism"]["clipping"], _CLIPPING)
     _require("provenance", trust["provenance"], _PROVENANCE)
 

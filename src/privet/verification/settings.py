@@ -11,6 +11,7 @@ from typing import Any, Final
 from privet.engine.tuned import Tuning
 from privet.errors import InputError
 from privet.privacy.accounting import LEAST_MULTIPLIER
+from privet.privacy.precision import FULL
 from privet.privacy.sampling import sampler_for, sampler_of
 from privet.training.recipes import tuning_of
 from privet.verification.finding import Finding
@@ -38,6 +39,7 @@ def _restated(trust: Mapping[str, Any]) -> Iterator[str]:
         "sampler": mechanism["sampler"],
         "clip_norm": mechanism["clip_norm"],
         "clipping": mechanism["clipping"]["name"],
+        "precision": mechanism.get("precision", FULL.name),  # there was no other before
         "bands": len(mechanism["bands"]) or 1,
         "init_seed": trust["provenance"]["init_seed"],
     }

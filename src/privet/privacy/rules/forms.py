@@ -25,7 +25,8 @@ precision before it is measured, and so has every sum.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, final
@@ -123,11 +124,12 @@ class Dense(PerExample):
         return norms.double().square().sum(1) + rows.shape[1] * torch.finfo(rows.dtype).tiny
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """One matrix-vector product."""
+        """One matrix-vector product, in full precision: these numbers were measured as they are."""
         rows, order = self._rows()
         stored = [self.gradients.shape[1 + axis] for axis in order]
         back = [order.index(axis) for axis in range(len(order))]
-        return (weights.to(rows.dtype) @ rows).reshape(stored).permute(back)
+        with tf32(allowed=False):
+            return (weights.to(rows.dtype) @ rows).reshape(stored).permute(back)
 
     def formed(self) -> Tensor:
         """Already there."""
@@ -255,6 +257,19 @@ class OuterSum(PerExample):
 def limit(limits: Mapping[str, int], values: Tensor) -> int:
     """The limit that holds on the device of `values`."""
     return limits.get(values.device.type, limits["cpu"])
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Matrix products and cuDNN's convolutions with or without TF32, whatever PyTorch is set to."""
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 def at_least_single(values: Tensor) -> Tensor:
