@@ -12,7 +12,7 @@ _SAMPLERS: Final = {
     " add/remove; the number of units is public",
 }
 # As `privacy.precision` has them; not imported, a report needs no PyTorch.
-_ADDED_TO_NORMS: Final = {"tf32": "2^-8", "bf16": "2^-8"}
+_ADDED_TO_NORMS: Final = {"tf32": "(2^-8 + 2^-16)", "bf16": "(2^-8 + 2^-16)"}
 _NUMBERS: Final = {"per-layer": "shares of the layers", "weighted": "weights of the layers"}
 
 

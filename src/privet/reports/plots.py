@@ -1,8 +1,7 @@
 """The plots of a report: inline SVG that takes its colours from the page around it.
 
 Figures are drawn in the light palette, then every colour is replaced by the CSS variable of its
-role, so one drawing serves light and dark. Matplotlib is used through its objects only, without
-the state of pyplot; the same input gives the same bytes.
+role, so one drawing serves light and dark.
 """
 
 import io
@@ -10,7 +9,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any
 
 from matplotlib import style
 from matplotlib.axes import Axes
@@ -18,31 +16,11 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from privet.reports.drawing import COLOUR, NO_METADATA, STYLE
 from privet.reports.figures import at_most
-from privet.reports.look import PALETTE
 
 Points = Sequence[tuple[float, float]]
 
-_COLOURS = {role: light for role, (light, _) in PALETTE.items()}
-_RC: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "privet",
-    "font.family": "DejaVu Sans",  # ships with matplotlib: the same layout on every machine
-    "font.size": 8.5,
-    "text.color": _COLOURS["ink"],
-    "axes.edgecolor": _COLOURS["muted"],
-    "axes.labelcolor": _COLOURS["muted"],
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": _COLOURS["rule"],
-    "grid.linewidth": 0.6,
-    "xtick.color": _COLOURS["muted"],
-    "ytick.color": _COLOURS["muted"],
-    "lines.linewidth": 1.8,
-}
-_NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -51,13 +29,13 @@ def epsilon_plot(points: Points, target: float | None) -> str:
     last_step, last = max(points)
 
     def draw(axes: Axes) -> None:
-        axes.plot(*zip(*points, strict=True), color=_COLOURS["accent"])
-        axes.plot([last_step], [last], "o", color=_COLOURS["accent"], markersize=5)
+        axes.plot(*zip(*points, strict=True), color=COLOUR["accent"])
+        axes.plot([last_step], [last], "o", color=COLOUR["accent"], markersize=5)
         if target is not None:
-            axes.axhline(target, color=_COLOURS["claimed"], linestyle=(0, (5, 3)), linewidth=1.2)
+            axes.axhline(target, color=COLOUR["claimed"], linestyle=(0, (5, 3)), linewidth=1.2)
             axes.annotate(
                 f"asked for: {at_most(target)}", (0, target), (2, 4), "data",
-                textcoords="offset points", color=_COLOURS["claimed"],
+                textcoords="offset points", color=COLOUR["claimed"],
             )  # fmt: skip
         axes.set(xlabel="training step", ylabel="ε spent", xlim=(0, None))
         axes.set_ylim(0, 1.18 * max(last, target or 0.0))
@@ -75,12 +53,12 @@ def profile_plot(points: Points, released: tuple[float, float], basis: str) -> s
     said = f"ε = {at_most(epsilon)} at δ = {at_most(delta)}"
 
     def draw(axes: Axes) -> None:
-        axes.plot(*zip(*visible, strict=True), color=_COLOURS["accent"])
+        axes.plot(*zip(*visible, strict=True), color=COLOUR["accent"])
         if delta > 0:
-            axes.plot([epsilon], [delta], "o", color=_COLOURS[basis], markersize=6)
+            axes.plot([epsilon], [delta], "o", color=COLOUR[basis], markersize=6)
             axes.annotate(
                 said, (epsilon, delta), (8, 6), "data",
-                textcoords="offset points", color=_COLOURS[basis],
+                textcoords="offset points", color=COLOUR[basis],
             )  # fmt: skip
         axes.set(xlabel="ε", ylabel="δ", yscale="log", xlim=(0, None))
         axes.yaxis.set_major_formatter(lambda y, _: _power_of_ten(y))
@@ -96,11 +74,11 @@ def tradeoff_plot(points: Points, sentence: str) -> str:
     blind = [1 - alpha for alpha in alphas]
 
     def draw(axes: Axes) -> None:
-        axes.fill_between(alphas, betas, blind, color=_COLOURS["accent"], alpha=0.1, linewidth=0)
-        axes.plot([0, 1], [1, 0], color=_COLOURS["muted"], linestyle=(0, (5, 3)), linewidth=1.2)
-        axes.plot(alphas, betas, color=_COLOURS["accent"])
-        axes.text(0.56, 0.5, "blind guessing", color=_COLOURS["muted"])
-        axes.text(0.03, 0.03, "no attack gets here", color=_COLOURS["accent"])
+        axes.fill_between(alphas, betas, blind, color=COLOUR["accent"], alpha=0.1, linewidth=0)
+        axes.plot([0, 1], [1, 0], color=COLOUR["muted"], linestyle=(0, (5, 3)), linewidth=1.2)
+        axes.plot(alphas, betas, color=COLOUR["accent"])
+        axes.text(0.56, 0.5, "blind guessing", color=COLOUR["muted"])
+        axes.text(0.03, 0.03, "no attack gets here", color=COLOUR["accent"])
         axes.set(xlabel="non-members accused", ylabel="members missed", xlim=(0, 1), ylim=(0, 1.02))
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
@@ -116,12 +94,12 @@ def _power_of_ten(value: float) -> str:
 
 def _svg(name: str, alt: str, draw: Callable[[Axes], None]) -> str:
     buffer = io.StringIO()
-    with style.context(["default", _RC]):  # "default": not the settings of this user
+    with style.context(["default", STYLE]):  # "default": not the settings of this user
         figure = Figure(figsize=(4.6, 3.2), layout="constrained", facecolor="none")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot(facecolor="none")
         draw(axes)
-        figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
+        figure.savefig(buffer, format="svg", metadata=NO_METADATA)
     return _inlined(buffer.getvalue(), name, alt)
 
 
@@ -135,6 +113,6 @@ def _inlined(document: str, name: str, alt: str) -> str:
     body = re.sub(r' id="([^"]+)"', rf' id="{name}-\1"', body)
     body = body.replace("url(#", f"url(#{name}-").replace('xlink:href="#', f'href="#{name}-')
     body = body.replace("'DejaVu Sans'", "var(--sans)")
-    for role, colour in _COLOURS.items():
+    for role, colour in COLOUR.items():
         body = body.replace(colour, f"var(--{role})")
     return f'<svg role="img" aria-label="{escape(alt)}" {opening[1]}>{body.strip()}'

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from privet.reports.look import PALETTE
+from privet.reports.drawing import COLOUR, NO_METADATA, STYLE
 from privet.studies.private_step.contestants import ALWAYS, CONTESTANTS
 from privet.studies.private_step.growth import COSTS, Growth, exponents
 from privet.studies.private_step.parity import Agreement
@@ -29,7 +29,6 @@ _FIGURES: Final = {
     "x plain\n-best": "over_plain_best",
     "Opacus\n/ it": "times_faster_than_opacus",
 }
-_COLOUR: Final = {role: light for role, (light, _) in PALETTE.items()}
 # Colour and mark: nothing depends on telling colours apart.
 _LINES: Final = {
     "plain": ("muted", "o", "-"),
@@ -38,20 +37,6 @@ _LINES: Final = {
     "opacus-hooks": ("claimed", "^", "-"),
     "opacus-ghost": ("contradicted", "v", "--"),
     "vmap": ("audited", "x", ":"),
-}
-_STYLE: Final[dict[Any, Any]] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "privet",
-    "font.family": "DejaVu Sans",
-    "font.size": 8.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": _COLOUR["rule"],
-    "text.color": _COLOUR["ink"],
-    "axes.labelcolor": _COLOUR["muted"],
-    "xtick.color": _COLOUR["muted"],
-    "ytick.color": _COLOUR["muted"],
 }
 
 
@@ -150,7 +135,7 @@ def _cost(value: float, cost: str) -> str:
 def step_plot(cells: Sequence[Cell]) -> bytes:
     """Milliseconds by batch, one panel for each model, as an SVG file."""
     models = list(dict.fromkeys(cell.model for cell in cells))
-    with style.context(["default", _STYLE]):
+    with style.context(["default", STYLE]):
         figure = _figure_of(len(models), 1)
         for axes, model in zip(figure.axes, models, strict=True):
             for name in CONTESTANTS:
@@ -167,7 +152,7 @@ def step_plot(cells: Sequence[Cell]) -> bytes:
 
 def growth_plot(found: Sequence[Growth]) -> bytes:
     """Time above, memory below, one column for each sweep, as an SVG file."""
-    with style.context(["default", _STYLE]):
+    with style.context(["default", STYLE]):
         figure = _figure_of(len(found), len(COSTS))
         panels = iter(figure.axes)
         for cost in COSTS:
@@ -187,7 +172,7 @@ def growth_plot(found: Sequence[Growth]) -> bytes:
 
 def _figure_of(columns: int, rows: int) -> Figure:
     size = (3.4 * columns + 0.6, 3.0 * rows)
-    figure = Figure(figsize=size, layout="constrained", facecolor=_COLOUR["card"])
+    figure = Figure(figsize=size, layout="constrained", facecolor=COLOUR["card"])
     FigureCanvasSVG(figure)
     figure.subplots(rows, columns)
     return figure
@@ -198,7 +183,7 @@ def _line(axes: Axes, name: str, points: Sequence[tuple[float, float]], label: s
         role, mark, dash = _LINES[name]
         axes.plot(
             *zip(*points, strict=True), label=label,
-            color=_COLOUR[role], marker=mark, linestyle=dash, markersize=4,
+            color=COLOUR[role], marker=mark, linestyle=dash, markersize=4,
         )  # fmt: skip
 
 
@@ -227,5 +212,5 @@ def _svg(figure: Figure, *, legend: bool = True) -> bytes:
         }
         figure.legend(known.values(), known.keys(), loc="outside right upper", frameon=False)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    figure.savefig(buffer, format="svg", metadata=NO_METADATA)
     return buffer.getvalue()

@@ -1,0 +1,37 @@
+"""Certified accuracy against the radius, as an SVG file."""
+
+from collections.abc import Sequence
+
+from matplotlib.ticker import PercentFormatter
+
+from privet.certification.certificates import Certificates
+from privet.reports.drawing import COLOUR, drawing
+
+
+def curve_plot(certificates: Certificates, norm: str | None = None) -> bytes:
+    """A step at every image's radius; it begins at the certified accuracy of radius 0."""
+    reached = sorted(certificates.radii(norm)[certificates.correct])
+    radii = [0.0, *reached]
+    accuracy = certificates.certified_accuracy(radii, norm)
+    with drawing() as sheet:
+        sheet.axes.step(radii, accuracy, where="pre", color=COLOUR["proved"])
+        sheet.axes.set(
+            xlabel=f"radius ({norm or certificates.noise.norm})",
+            ylabel="certified accuracy",
+            xlim=(0, None),
+            ylim=(0, 1.02),
+        )
+        sheet.axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    return sheet.svg
+
+
+def even_radii(certificates: Certificates, count: int = 5) -> Sequence[float]:
+    """Radii for a table, from 0 to about the largest, in round steps."""
+    largest = float(certificates.radius.max(initial=0.0))
+    if largest == 0.0:
+        return [0.0]
+    step = max(s for s in _ROUND if s * count <= largest) if largest >= _ROUND[0] * count else 0.0
+    return [step * i for i in range(count + 1)] if step else [0.0, largest]
+
+
+_ROUND = tuple(a * 10.0**b for b in range(-4, 3) for a in (1, 2, 2.5, 5))
