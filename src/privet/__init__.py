@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privet import data as data
     from privet import models as models
+    from privet.attacks import attack as attack
+    from privet.certification import certify as certify
     from privet.engine.handover import hand_over as hand_over
     from privet.engine.plan import Plan as Plan
     from privet.engine.prepare import Extras as Extras
@@ -34,6 +36,8 @@ _HOMES = {
     "Ledger": "privet.ledger",
     "Plan": "privet.engine.plan",
     "Release": "privet.release",
+    "attack": "privet.attacks",
+    "certify": "privet.certification",
     "hand_over": "privet.engine.handover",
     "make_private": "privet.engine.prepare",
     "train": "privet.training",
@@ -47,6 +51,8 @@ __all__ = [
     "Ledger",
     "Plan",
     "Release",
+    "attack",
+    "certify",
     "data",
     "hand_over",
     "load",

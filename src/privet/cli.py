@@ -18,7 +18,9 @@ from typing import Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
+from privet.commands.attack import attack
 from privet.commands.bench import bench_app
+from privet.commands.certify import certify
 from privet.commands.data import data_app
 from privet.commands.ledger import ledger_app
 from privet.commands.options import OTHER_NAMES, Options, TrainingOptions
@@ -32,7 +34,9 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
 )
+app.command(attack)
 app.command(bench_app)
+app.command(certify)
 app.command(data_app)
 app.command(ledger_app)
 

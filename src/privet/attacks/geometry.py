@@ -1,0 +1,170 @@
+"""Balls and the box: where an attack may go.
+
+A perturbation d of an input x is allowed if its norm is at most `size` and x + d lies in [0, 1].
+Projections are onto the intersection of both, exactly: to project onto the ball and then to clip
+would land on the wrong point and lose strength, most of all in l1.
+
+| here | meaning |
+|---|---|
+| d | perturbation, (n, *shape); rows are handled one by one |
+| room | how far each coordinate can go in the direction of d before it leaves the box |
+
+Proof note. The constraints are convex and separable up to one multiplier, so by the KKT conditions
+the projection of p is, with a = |p| in each coordinate and the sign of p,
+
+    linf: min(a, size, room)        l2: min(s a, room)        l1: min(max(a - t, 0), room)
+
+where s <= 1 or t >= 0 is the number that makes the norm equal to size, and s = 1, t = 0 if the
+clipped p is inside already. The norm is monotone in s and in t, with kinks at known places: sorting
+them finds the number exactly (for l1 without the box: Duchi et al., 2008).
+"""
+
+from typing import Final, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from privet.errors import InputError
+
+Norm = Literal["linf", "l2", "l1"]
+NORMS: Final[tuple[Norm, ...]] = get_args(Norm)
+
+
+def require_norm(norm: object) -> None:
+    """Refuse a norm that is not known."""
+    if norm not in NORMS:
+        raise InputError("unknown norm", got=norm, expected=f"one of {', '.join(NORMS)}")
+
+
+def norms(d: Tensor, norm: Norm) -> Tensor:
+    """The norm of each row."""
+    order = {"linf": torch.inf, "l2": 2, "l1": 1}[norm]
+    lengths: Tensor = torch.linalg.vector_norm(d.flatten(1), order, dim=1)
+    return lengths
+
+
+def moved(x: Tensor, d: Tensor) -> Tensor:
+    """The input x + d, without the rounding error that would leave the box."""
+    return (x + d).clamp(0, 1)
+
+
+def project(d: Tensor, x: Tensor, size: float, norm: Norm) -> Tensor:
+    """The nearest allowed perturbation, in the Euclidean sense."""
+    low, high = -x, 1 - x
+    if norm == "linf":
+        return d.clamp(-size, size).clamp(low, high)
+    clipped = d.clamp(low, high)
+    outside = norms(clipped, norm) > size
+    if not bool(outside.any()):
+        return clipped
+    clipped[outside] = _shrunk(d[outside], x[outside], size, norm)
+    return clipped
+
+
+def furthest(gradient: Tensor, x: Tensor, size: float, norm: Norm) -> Tensor:
+    """The allowed perturbation with the largest inner product with the gradient.
+
+    In l2 the gradient is stretched until the ball is reached, whatever the box cuts off; in l1 the
+    coordinates are used up to the box, the steepest first.
+    """
+    if norm == "linf":
+        return (size * gradient.sign()).clamp(-x, 1 - x)
+    a, room = _magnitudes(gradient, x)
+    amounts = _stretched(a, room, size) if norm == "l2" else _filled(a, room, size)
+    return _signed(amounts, gradient)
+
+
+def steepest(gradient: Tensor, norm: Norm) -> Tensor:
+    """A direction of ascent of length one: the sign in linf, the Euclidean gradient otherwise.
+
+    The Euclidean gradient is what the exact projection wants in l1, too: projected ascent on a
+    linear function then ends in its maximum, which steps along few coordinates would miss.
+    """
+    if norm == "linf":
+        return gradient.sign()
+    # By the largest entry first: squares of tiny gradients would underflow.
+    scaled = gradient / _per_row(norms(gradient, "linf"), gradient).clamp_min(1e-38)
+    return scaled / _per_row(norms(scaled, "l2"), gradient).clamp_min(1e-12)
+
+
+def random_point(x: Tensor, size: float, norm: Norm, generator: torch.Generator) -> Tensor:
+    """A perturbation drawn uniformly from the ball, clipped to the box.
+
+    l2: a Gaussian direction, radius u^(1/D). l1: Laplace variables divided by the sum of their
+    magnitudes and of one more exponential variable.
+    """
+    flat = torch.empty_like(x.flatten(1))
+    if norm == "linf":
+        d = flat.uniform_(-size, size, generator=generator)
+    elif norm == "l2":
+        direction = flat.normal_(generator=generator)
+        u = torch.empty_like(flat[:, :1]).uniform_(generator=generator)
+        radius = size * u ** (1 / flat.shape[1])
+        d = radius * direction / norms(direction, "l2")[:, None].clamp_min(1e-12)
+    else:
+        signs = torch.empty_like(flat).uniform_(-1, 1, generator=generator).sign()
+        magnitudes = flat.exponential_(generator=generator)
+        rest = torch.empty_like(flat[:, :1]).exponential_(generator=generator)
+        d = size * signs * magnitudes / (magnitudes.sum(1, keepdim=True) + rest)
+    return d.view_as(x).clamp(-x, 1 - x)
+
+
+def _per_row(values: Tensor, like: Tensor) -> Tensor:
+    return values.view(-1, *[1] * (like.dim() - 1))
+
+
+def _magnitudes(d: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """|d| and the room of each coordinate; flat, in double precision."""
+    flat, inputs = d.flatten(1).double(), x.flatten(1).double()
+    room = torch.where(flat > 0, 1 - inputs, inputs)
+    room = torch.where(flat == 0, 0.0, room)
+    return flat.abs(), room
+
+
+def _signed(amounts: Tensor, d: Tensor) -> Tensor:
+    return (amounts.to(d.dtype) * d.flatten(1).sign()).view_as(d)
+
+
+def _shrunk(d: Tensor, x: Tensor, size: float, norm: Norm) -> Tensor:
+    a, room = _magnitudes(d, x)
+    amounts = _stretched(a, room, size) if norm == "l2" else _thresholded(a, room, size)
+    return _signed(amounts, d)
+
+
+def _stretched(a: Tensor, room: Tensor, size: float) -> Tensor:
+    """min(s a, room) of l2 norm `size`, or the whole room where that is shorter."""
+    a = a / a.amax(1, keepdim=True).clamp_min(1e-300)
+    kinks, order = torch.where(a > 0, room / a.clamp_min(1e-300), 0.0).sort(1)
+    full = (room.gather(1, order) ** 2).cumsum(1)  # of coordinates that have reached the box
+    squares = a.gather(1, order) ** 2
+    free = squares.flip(1).cumsum(1).flip(1)  # of those from this one on
+    later = torch.cat([free[:, 1:], torch.zeros_like(free[:, :1])], 1)
+    reached = full + kinks**2 * later
+    first = (reached < size**2).sum(1, keepdim=True)  # the first kink that is too far
+    inside = first < a.shape[1]
+    at = first.clamp_max(a.shape[1] - 1)
+    before = torch.where(at > 0, full.gather(1, (at - 1).clamp_min(0)), 0.0)
+    s = ((size**2 - before).clamp_min(0) / free.gather(1, at).clamp_min(1e-300)).sqrt()
+    return torch.where(inside, torch.minimum(s * a, room), room)
+
+
+def _thresholded(a: Tensor, room: Tensor, size: float) -> Tensor:
+    """min(max(a - t, 0), room) of l1 norm `size`; the caller knows that t > 0 exists."""
+    kinks, order = torch.cat([a, a - room], 1).sort(1, descending=True)
+    slopes = torch.where(order < a.shape[1], 1.0, -1.0).to(a.dtype).cumsum(1)
+    gaps = kinks[:, :-1] - kinks[:, 1:]
+    grown = (slopes[:, :-1] * gaps).cumsum(1)
+    totals = torch.cat([torch.zeros_like(grown[:, :1]), grown], 1)  # the norm at t = each kink
+    last = ((totals < size).sum(1, keepdim=True) - 1).clamp(0, kinks.shape[1] - 1)
+    missing = size - totals.gather(1, last)
+    t = kinks.gather(1, last) - missing / slopes.gather(1, last).clamp_min(1.0)
+    return torch.minimum((a - t).clamp_min(0), room)
+
+
+def _filled(a: Tensor, room: Tensor, size: float) -> Tensor:
+    """Room used up in the order of a, until `size` is spent."""
+    order = a.argsort(1, descending=True)
+    sorted_room = room.gather(1, order)
+    spent = sorted_room.cumsum(1) - sorted_room
+    taken = torch.minimum((size - spent).clamp_min(0), sorted_room)
+    return torch.zeros_like(a).scatter(1, order, taken)

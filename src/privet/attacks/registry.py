@@ -1,0 +1,56 @@
+"""Attacks by name: `create("pgd", norm="l2", steps=100)`."""
+
+import difflib
+from dataclasses import fields
+from typing import Any, Final
+
+from privet.attacks.apgd import APGDCE, APGDDLR
+from privet.attacks.attack import Attack
+from privet.attacks.cw import CW
+from privet.attacks.deepfool import DeepFool
+from privet.attacks.fgsm import FGSM
+from privet.attacks.ifgsm import IFGSM
+from privet.attacks.mim import MIM
+from privet.attacks.pgd import PGD
+from privet.attacks.square import Square
+from privet.errors import InputError
+
+ATTACKS: Final[dict[str, type[Attack]]] = {
+    kind.name: kind for kind in (FGSM, IFGSM, MIM, PGD, APGDCE, APGDDLR, CW, DeepFool, Square)
+}
+# What others call them, where the nearest spelling would mislead.
+OTHER_NAMES: Final = {"bim": "ifgsm", "mifgsm": "mim", "apgd": "apgd-ce", "c&w": "cw"}
+
+
+def find_attack(name: object) -> type[Attack]:
+    """An attack by name; an unknown one is bad input."""
+    if isinstance(name, str) and name in ATTACKS:
+        return ATTACKS[name]
+    given = str(name).lower()
+    near = [OTHER_NAMES[given]] if given in OTHER_NAMES else []
+    near = near or difflib.get_close_matches(given, ATTACKS, n=1)
+    raise InputError(
+        "unknown attack",
+        got=repr(name),
+        expected=f"one of {', '.join(ATTACKS)}",
+        fix=f"did you mean '{near[0]}'?" if near else "",
+    )
+
+
+def create(name: str, **settings: Any) -> Attack:
+    """A configured attack; a setting that it does not have is bad input."""
+    kind = find_attack(name)
+    known = settings_of(kind)
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise InputError(
+            f"unknown setting of {name}",
+            got=", ".join(unknown),
+            expected=f"some of {', '.join(sorted(known))}",
+        )
+    return kind(**settings)
+
+
+def settings_of(kind: type[Attack]) -> set[str]:
+    """Names of what can be set."""
+    return {field.name for field in fields(kind)}

@@ -1,0 +1,65 @@
+"""The classifier as attacks see it: scores and gradients, averaged over its own noise."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from privet.attacks.losses import Goal, Loss
+from privet.classifiers import Classifier
+from privet.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Victim:
+    """Scores and gradients of a classifier.
+
+    Expectation over transformation (Athalye et al., 2018): a random classifier is asked `draws`
+    times, one call after the other, since some draw one noise for the whole batch. Gradients of
+    the loss and scores are averaged.
+    """
+
+    classifier: Classifier
+    draws: int
+
+    @property
+    def random(self) -> bool:
+        """Whether one success may be luck."""
+        return self.classifier.random
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Mean scores."""
+        with torch.no_grad():
+            total = self.classifier.scores(x)
+            for _ in range(self.draws - 1):
+                total = total + self.classifier.scores(x)
+        return total / self.draws
+
+    def gradient(self, x: Tensor, goal: Goal, loss: Loss) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradient of the mean loss of each input, mean losses, mean scores.
+
+        NaN and infinite entries of the gradient become zero: they point nowhere.
+        """
+        gradient, losses, scores = self._once(x, goal, loss)
+        for _ in range(self.draws - 1):
+            more = self._once(x, goal, loss)
+            gradient, losses, scores = gradient + more[0], losses + more[1], scores + more[2]
+        gradient = (gradient / self.draws).nan_to_num(0.0, 0.0, 0.0)
+        return gradient, losses / self.draws, scores / self.draws
+
+    def _once(self, x: Tensor, goal: Goal, loss: Loss) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.enable_grad():
+            inputs = x.detach().requires_grad_()
+            scores = self.classifier.scores(inputs)
+            losses = loss(scores, goal)
+            # Each input's scores depend on that input alone: the sum keeps gradients apart.
+            through = losses.requires_grad
+            found = torch.autograd.grad(losses.sum(), inputs, allow_unused=True) if through else ()
+        gradient = next(iter(found), None)
+        if gradient is None:
+            raise InputError(
+                "no gradient goes through the classifier",
+                got=self.classifier.name,
+                fix="attack it by scores alone: square",
+            )
+        return gradient, losses.detach(), scores.detach()

@@ -1,0 +1,169 @@
+"""`privet attack`: how a release holds against adversarial inputs."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from privet.commands.screen import DataDir, Json, err, out, print_json
+from privet.commands.subjects import chosen_examples, device_named, listed, numbers
+
+if TYPE_CHECKING:
+    from privet.attacks import AttackResult
+
+DEFAULTS: Final = {"l1": "fgsm,pgd"}
+DEFAULT: Final = "fgsm,pgd,apgd-ce,deepfool,square"
+
+
+def attack(
+    release: Path,
+    /,
+    *,
+    attacks: str | None = None,
+    norm: str = "linf",
+    sizes: str,
+    data: str | None = None,
+    data_dir: DataDir = None,
+    examples: int = 500,
+    steps: int | None = None,
+    eot: int = 1,
+    seed: int = 0,
+    device: str = "cpu",
+    out_folder: Annotated[Path | None, Parameter(name="--out")] = None,
+    json: Json = False,
+) -> None:
+    """Attack a release with adversarial inputs: robust accuracy by attack and size.
+
+    The worst case counts an image as held only if it held against every attack
+    at this size and at all smaller ones. Warnings name signs that an attack
+    failed, rather than that the classifier is robust.
+
+    Example: privet attack runs/digits --attacks fgsm,pgd --norm linf --sizes 0.05,0.1
+
+    Parameters
+    ----------
+    release
+        Its folder.
+    attacks
+        Among fgsm, ifgsm, mim, pgd, apgd-ce, apgd-dlr, cw, deepfool, square; separated by commas.
+        Default: fgsm,pgd,apgd-ce,deepfool,square; in l1 fgsm,pgd.
+    norm
+        Of perturbations: linf, l2 or l1.
+    sizes
+        Largest norms, for inputs scaled to [0, 1]; separated by commas.
+    data
+        Whose test examples to attack; default: the data set that the release names.
+    data_dir
+        Where the files of a named data set are.
+    examples
+        How many test examples, evenly spread; all of them if there are fewer.
+    steps
+        Of ifgsm, mim, pgd and apgd; default: 40, apgd 100.
+    eot
+        Draws of a random classifier averaged in each gradient and check.
+    seed
+        Of random starts and moves.
+    device
+        cpu, cuda, ...
+    out_folder
+        Where attack.json, attack.csv and attack.svg go; default: nowhere.
+    json
+        Print the record as JSON, nothing else.
+    """
+    from privet.attacks.registry import find_attack
+    from privet.attacks.sweep import attack as sweep
+    from privet.classifiers import open_classifier
+    from privet.data import load
+    from privet.release import Release, require_finished
+
+    names = listed(attacks if attacks is not None else DEFAULTS.get(norm, DEFAULT))
+    chosen = numbers(sizes, "sizes")
+    for name in names:
+        find_attack(name)
+    require_finished(release)
+    loaded = Release.load(release)
+    dataset = load(data or str(loaded.trust["data"]["name"]), data_dir)
+    x, y = chosen_examples(loaded, dataset, examples)
+    with _bar(len(names), quiet=json) as watch:
+        result = sweep(
+            names,
+            open_classifier(loaded, device=device_named(device)),
+            x,
+            y,
+            norm=norm,  # type: ignore[arg-type]  # checked there
+            sizes=chosen,
+            steps=steps,
+            eot=eot,
+            seed=seed,
+            watch=watch,
+        )
+    record = {"release": str(release), "data": dataset.name, **result.to_json()}
+    if not dataset.test_is_public:
+        record["private"] = "computed on private test records: not for release"
+    _tell(result, record, out_folder, as_json=json)
+
+
+def _tell(
+    result: "AttackResult", record: dict[str, Any], folder: Path | None, *, as_json: bool
+) -> None:
+    if folder is not None:
+        _keep(result, record, folder)
+    if as_json:
+        print_json(record)
+        return
+    out.print(_table(result))
+    notes = [*result.warnings, *([record["private"]] if "private" in record else [])]
+    for note in notes:
+        err.print(f"privet: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    if folder is not None:
+        out.print(f"\nkept in {folder}", highlight=False, soft_wrap=True)
+
+
+def _keep(result: "AttackResult", record: dict[str, Any], folder: Path) -> None:
+    from privet.attacks.plot import accuracy_plot
+    from privet.files import write_atomically, write_json
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "attack.json", record)
+    write_atomically(folder / "attack.csv", result.to_csv().encode())
+    write_atomically(folder / "attack.svg", accuracy_plot(result))
+
+
+def _table(result: "AttackResult") -> Any:
+    from rich.table import Table
+
+    title = f"accuracy on {result.examples} examples, by size ({result.norm})"
+    table = Table("attack", "none", *(f"{size:g}" for size in result.sizes), title=title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, accuracies in result.rows():
+        shown = [f"{100 * a:.1f} %" for a in (result.clean_accuracy, *accuracies.values())]
+        table.add_row(name, *shown)
+    return table
+
+
+@contextlib.contextmanager
+def _bar(attacks: int, *, quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
+    """On stderr: which attack runs now, and how much is left of all."""
+    if quiet:
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    progress, seen = Progress(*columns, console=err, transient=True), list[str]()
+    task = progress.add_task("", total=attacks)
+
+    def watch(name: str, done: int, of: int) -> None:
+        progress.start()  # only now: what is refused leaves one line and no empty bar
+        if name not in seen:
+            seen.append(name)
+        progress.update(task, completed=len(seen) - 1 + done / of, description=name)
+
+    try:
+        yield watch
+    finally:
+        if seen:
+            progress.stop()
