@@ -116,6 +116,22 @@ def test_an_unknown_operator_makes_a_black_box(tmp_path):
     assert torch.allclose(found.scores(x), torch.erf(x), atol=1e-6)
 
 
+def test_an_unknown_variant_of_a_known_operator_makes_one_too(tmp_path):
+    weight = np.ones((2, 1, 2, 2), dtype=np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["1"], auto_pad="SAME_UPPER"),
+        helper.make_node("GlobalAveragePool", ["1"], ["2"]),
+        helper.make_node("Flatten", ["2"], ["y"]),
+    ]
+    found = from_onnx(save(tmp_path / "padded.onnx", nodes, {"w": weight}, (1, 4, 4)))
+    x = torch.rand(3, 1, 4, 4)
+    padded = nn.functional.pad(x, (0, 1, 0, 1))
+    expected = nn.functional.conv2d(padded, torch.from_numpy(weight)).mean((2, 3))
+    assert not found.differentiable
+    assert "auto_pad" in found.name
+    assert torch.allclose(found.scores(x), expected, atol=1e-5)
+
+
 def test_a_batch_size_that_is_fixed_in_the_file_is_filled_up(tmp_path):
     node = helper.make_node("Erf", ["x"], ["y"])
     found = from_onnx(save(tmp_path / "one.onnx", [node], {}, (4,), batch=2))

@@ -9,12 +9,11 @@ from privet.reports.drawing import COLOUR, drawing
 
 
 def curve_plot(certificates: Certificates, norm: str | None = None) -> bytes:
-    """A step at every image's radius; it begins at the certified accuracy of radius 0."""
-    reached = sorted(certificates.radii(norm)[certificates.correct])
-    radii = [0.0, *reached]
-    accuracy = certificates.certified_accuracy(radii, norm)
+    """A step down at every image's radius, from the certified accuracy of radius 0 to none."""
+    radii = [0.0, *sorted(certificates.radii(norm)[certificates.correct])]
+    accuracy = [*certificates.certified_accuracy(radii, norm), 0.0]
     with drawing() as sheet:
-        sheet.axes.step(radii, accuracy, where="pre", color=COLOUR["proved"])
+        sheet.axes.step([*radii, radii[-1]], accuracy, where="pre", color=COLOUR["proved"])
         sheet.axes.set(
             xlabel=f"radius ({norm or certificates.noise.norm})",
             ylabel="certified accuracy",

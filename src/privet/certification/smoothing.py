@@ -62,7 +62,7 @@ def certify(
     tolerance: float = 0.03,
     reference: bool = False,
     batch: int = 1000,
-    precision: str = "fp32",
+    precision: str = "float32",
     channels_last: bool = False,
     seed: int | None = None,
     tally: Tally | None = None,
@@ -83,7 +83,7 @@ def certify(
         tolerance: for curves, the radius that may be left on the table, in scales of the noise.
         reference: Cohen's loop: n votes for each image, one look.
         batch: images in a forward batch.
-        precision: "fp32", or "bf16" for autocast; then the bf16 classifier is what is certified.
+        precision: "float32", "tf32" or "bf16"; the classifier at it is what is certified.
         channels_last: memory format of the forward batches.
         seed: of the noise, for tests; default: from the operating system.
         tally: resume this run, in place and with fresh noise.

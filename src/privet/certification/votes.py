@@ -6,9 +6,9 @@ counted), noise for a whole batch is drawn in one call, and the votes of a reque
 one scatter per batch. So an image that needs no more votes leaves its place to others at once.
 
 What is certified is the classifier as it is evaluated here: with `precision="bf16"` these are the
-votes of the network under bfloat16 autocast, and the certificate is for the smoothed version of
-*that* classifier, which is the one to deploy. Noise is added in float32 either way; noisy inputs
-leave [0, 1] and are not clipped.
+votes of the network under bfloat16 autocast ("float32": without TF32), and the certificate is for
+the smoothed version of *that* classifier, which is the one to deploy. Noise is added in float32
+either way; noisy inputs leave [0, 1] and are not clipped.
 
 A row of scores with a NaN votes for no class. It is counted in a column of its own, behind the
 classes, and so against whatever class is being certified.
@@ -16,7 +16,6 @@ classes, and so against whatever class is being certified.
 
 import secrets
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, Self, final
 
@@ -28,6 +27,7 @@ from torch import Tensor
 from privet.certification.smoothing_noise import SmoothingNoise
 from privet.classifiers import Classifier
 from privet.errors import InputError
+from privet.privacy.precision import FULL, find_precision
 
 Counts = NDArray[np.int64]
 
@@ -58,16 +58,15 @@ class NoisyVotes:
         batch: int = 1000,
         seed: int | None = None,
         stream: tuple[int, ...] = (0,),
-        precision: str = "fp32",
+        precision: str = FULL.name,
         channels_last: bool = False,
     ) -> None:
         if batch < 1:
             raise InputError("bad forward batch", got=batch, expected="at least 1")
-        if precision not in ("fp32", "bf16"):
-            raise InputError("unknown precision", got=precision, expected="fp32 or bf16")
         self.classes = classifier.classes
         self._classifier, self._x, self._noise = classifier, x, noise
-        self._batch, self._bf16 = batch, precision == "bf16"
+        self._batch = batch
+        self._precision = find_precision(precision, classifier.device)
         self._format = (
             torch.channels_last if channels_last and x.dim() == 4 else torch.contiguous_format
         )
@@ -101,14 +100,11 @@ class NoisyVotes:
             image = torch.cat([image, image[:1].expand(missing)])
         clean = self._x[image].to(self._classifier.device, torch.float32, non_blocking=True)
         noisy = clean + self._noise.draw(tuple(clean.shape), self._generator)
-        with self._cast():
+        device = self._classifier.device
+        with self._precision.passes(device), self._precision.products(device):
             scores = self._classifier.scores(noisy.contiguous(memory_format=self._format))
         against = scores.isnan().any(1)
         return torch.where(against, self.classes, scores.argmax(1))
-
-    def _cast(self) -> AbstractContextManager[Any]:
-        kind = self._classifier.device.type
-        return torch.autocast(kind, dtype=torch.bfloat16) if self._bf16 else nullcontext()
 
 
 @final

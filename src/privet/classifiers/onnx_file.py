@@ -50,9 +50,8 @@ def from_onnx(
             got=f"output of shape {tuple(expected.shape)} for {PROBED} inputs",
             expected=f"({PROBED}, classes)",
         )
-    unknown = sorted({node.op_type for node in model.graph.node} - set(RULES))
     where = torch.device(device or "cpu")
-    graph = None if unknown else _Graph(model, where)
+    graph, why = _rebuilt(model, probe.to(where))
     if graph is not None:
         _require_agreement(graph(probe.to(where)).cpu(), expected)
 
@@ -61,13 +60,26 @@ def from_onnx(
         return by_runtime(scaled).to(where) if graph is None else graph(scaled)
 
     return Classifier(
-        name=Path(path).name if graph else f"{Path(path).name} (black box: {', '.join(unknown)})",
+        name=Path(path).name if graph else f"{Path(path).name} (black box: {why})",
         scores=scores,
         shape=shape,
         classes=expected.shape[1],
         device=where,
         differentiable=graph is not None,
     )
+
+
+def _rebuilt(model: Any, probe: Tensor) -> tuple["_Graph | None", str]:
+    """The file in PyTorch; or None, and what of it is not known."""
+    unknown = sorted({node.op_type for node in model.graph.node} - set(RULES))
+    if unknown:
+        return None, ", ".join(unknown)
+    try:
+        graph = _Graph(model, probe.device)
+        graph(probe)
+    except InputError as error:  # a variant of an operator
+        return None, str(error)
+    return graph, ""
 
 
 def _require_agreement(found: Tensor, expected: Tensor) -> None:
@@ -154,7 +166,7 @@ class _Graph:
     def __call__(self, x: Tensor) -> Tensor:
         values: dict[str, Tensor | None] = {**self._constants, self._input: x, "": None}
         for rule, attributes, inputs, outputs in self._nodes:
-            values[outputs[0]] = rule(attributes, *(values[name] for name in inputs))
+            values[outputs[0]] = rule(attributes, *(values[name] for name in inputs)).to(x.device)
         result = values[self._output]
         assert result is not None
         return result
@@ -241,6 +253,8 @@ def _clip(
 def _constant(a: Attributes) -> Tensor:
     from onnx import numpy_helper
 
+    if "value" not in a:
+        raise InputError("an ONNX constant that is no tensor", got=", ".join(a))
     return torch.from_numpy(numpy_helper.to_array(a["value"]).copy())
 
 

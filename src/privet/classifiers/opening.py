@@ -21,6 +21,8 @@ def open_classifier(
 ) -> Classifier:
     """A classifier on inputs in [0, 1].
 
+    A module is put in evaluation mode, and moved to the device if one is given.
+
     Args:
         source: a release or its folder, a module that gives scores, or an `.onnx` file.
         shape: of one input; needed for a module.

@@ -72,7 +72,7 @@ def certify(
     radius
         To decide; for curves, the largest of interest.
     radii
-        Of the table; separated by commas.
+        Of the table; separated by commas. For curves, the largest of them is that of interest.
     reference
         Cohen et al.'s loop: n votes for every example, one look.
     data
@@ -118,7 +118,7 @@ def certify(
             n0=n0,
             n=n,
             mode=mode,
-            radius=radius,
+            radius=max(asked) if asked and radius is None and mode == "curve" else radius,
             reference=reference,
             batch=batch,
             tally=_earlier(out_folder),
