@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privet.errors import InputError
+from privet.privacy import chacha
 from privet.privacy import noise as room
 from privet.privacy.noise import (
     GaussianNoise,
@@ -198,12 +199,14 @@ class TestOnADevice:
         noisy = on_device(self.total, multiplier=0.5, sensitivity=3.0, step=2)
         assert torch.equal(noisy, self.total + 1.5 * z)
 
-    def test_long_vectors_on_a_gpu_stay_and_all_others_come(self):
+    @pytest.mark.parametrize(("kernel", "least"), [(chacha.uniform, 2**16), (None, 2**17)])
+    def test_long_vectors_on_a_gpu_stay_and_all_others_come(self, monkeypatch, kernel, least):
         def lying_on(kind, n):
             return SimpleNamespace(device=torch.device(kind), numel=lambda: n)
 
-        assert stays_on_device(lying_on("cuda", 2**17))
-        assert not stays_on_device(lying_on("cuda", 2**17 - 1))
+        monkeypatch.setattr(room, "fused_uniform", lambda device: kernel)
+        assert stays_on_device(lying_on("cuda", least))
+        assert not stays_on_device(lying_on("cuda", least - 1))
         assert not stays_on_device(lying_on("cpu", 2**30))
 
     def test_the_sum_never_leaves_its_device(self, monkeypatch):

@@ -16,8 +16,8 @@ if ChaCha20 is a pseudo-random function.
 
 Cost: 425 tensor operations for any number of blocks (440 for normals); 128 bytes of memory for each
 block of 64, and 32 bytes for each normal while they are made. The functions are pure: no shape
-depends on a value, and nothing waits for the device. On a GPU a draw of moderate length is recorded
-once and replayed; its memory stays taken. Only `initial_state` crosses the bus, with 64 bytes.
+depends on a value, and nothing waits for the device. On a GPU where Triton works, `chacha_kernel`
+draws the same doubles by one operation. Only `initial_state` crosses the bus, with 64 bytes.
 
 Two words are read as one of 64 bits in the machine's order: little-endian, as the RFC's, on every
 machine that has a GPU.
@@ -25,7 +25,7 @@ machine that has a GPU.
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -33,12 +33,11 @@ import torch
 from torch import Tensor
 
 from privet.errors import InputError
-from privet.privacy.replaying import recorded
 
 DOUBLES_PER_BLOCK: Final = 8
 MOST_BLOCKS: Final = 2**31  # the counter stays within an int32; 128 GiB under one key
 UNIFORM_BITS: Final = 53  # what a double holds
-MOST_RECORDED: Final = 2**24  # normals; for more, launches cost little and memory counts
+TRIED: Final = 1001  # doubles by which a kernel is compared; not a whole number of blocks
 _CONSTANTS: Final = b"expand 32-byte k"
 _DOUBLE_ROUNDS: Final = 10
 
@@ -51,8 +50,7 @@ def initial_state(subkey: bytes, device: torch.device) -> Tensor:
 
 def keystream(start: Tensor, blocks: int) -> Tensor:
     """(blocks, 16) words of key stream; the blocks follow one another from the one of `start`."""
-    if blocks > MOST_BLOCKS:
-        raise InputError("too many draws under one key", got=blocks, expected=f"<= {MOST_BLOCKS}")
+    _require_countable(blocks)
     counter = torch.arange(blocks, dtype=torch.int32, device=start.device)
     state = start.unsqueeze(1).repeat(1, blocks)
     state[12].add_(counter)
@@ -60,6 +58,11 @@ def keystream(start: Tensor, blocks: int) -> Tensor:
     state.add_(start.unsqueeze(1))
     state[12].add_(counter)
     return state.t()
+
+
+def _require_countable(blocks: int) -> None:
+    if blocks > MOST_BLOCKS:
+        raise InputError("too many draws under one key", got=blocks, expected=f"<= {MOST_BLOCKS}")
 
 
 def uniform(start: Tensor, n: int) -> Tensor:
@@ -71,18 +74,23 @@ def uniform(start: Tensor, n: int) -> Tensor:
 
 def normal(start: Tensor, n: int) -> Tensor:
     """`n` standard normal doubles."""
-    if start.device.type != "cuda" or n > MOST_RECORDED:
-        return box_muller(uniform(start, n + n % 2))[:n]
-    place, replay = _recorded_normal(n, start.device)
-    place.copy_(start)
-    return replay().clone()
+    _require_countable(math.ceil(n / DOUBLES_PER_BLOCK))
+    draw = fused_uniform(start.device) or uniform
+    return box_muller(draw(start, n + n % 2))[:n]
 
 
-@lru_cache(maxsize=1)  # a run draws as many in every step
-def _recorded_normal(n: int, device: torch.device) -> tuple[Tensor, Callable[[], Tensor]]:
-    """Where the first state is put, and the draw from it: one launch in place of 440."""
-    place = torch.zeros(16, dtype=torch.int32, device=device)
-    return place, recorded(lambda: box_muller(uniform(place, n + n % 2))[:n])
+@cache
+def fused_uniform(device: torch.device) -> Callable[[Tensor, int], Tensor] | None:
+    """`uniform` by one kernel, where there is one that gives the same doubles; else None."""
+    if device.type != "cuda":
+        return None
+    try:
+        from privet.privacy.chacha_kernel import uniform as fused
+
+        start = initial_state(bytes(range(32)), device)
+        return fused if torch.equal(fused(start, TRIED), uniform(start, TRIED)) else None
+    except Exception:  # no Triton for this machine, or one that cannot compile here
+        return None
 
 
 def box_muller(uniform: Tensor) -> Tensor:

@@ -23,12 +23,16 @@ from scipy.optimize import brentq
 
 from privet.errors import InputError
 from privet.guarantee import check_target
+from privet.privacy.chacha import fused_uniform
 from privet.privacy.randomness import SecretStream
 from privet.privacy.tags import secret_name
 from privet.privacy.tradeoff import gaussian_delta
 
 HASHED_AT_ONCE: Final = 2**20  # bytes
-LEAST_ON_DEVICE: Final = 2**17  # entries; fewer cross the bus sooner than 450 kernels are launched
+# Entries of a sum that stays on a GPU; fewer cross the bus sooner than 40 kernels are launched, or
+# 450 where no single one draws the noise.
+LEAST_BY_KERNEL: Final = 2**16
+LEAST_BY_OPERATIONS: Final = 2**17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +87,10 @@ class LaplaceNoise:
 
 def stays_on_device(values: torch.Tensor) -> bool:
     """Whether a vector is named, and its noise drawn, on the GPU where it lies."""
-    return values.device.type == "cuda" and values.numel() >= LEAST_ON_DEVICE
+    if values.device.type != "cuda":
+        return False
+    fused = fused_uniform(values.device) is not None
+    return values.numel() >= (LEAST_BY_KERNEL if fused else LEAST_BY_OPERATIONS)
 
 
 def brought_to_its_noise(total: torch.Tensor) -> torch.Tensor:

@@ -153,9 +153,9 @@ def _fastest(
     best: Ready | None = None
     least, against = float("inf"), ""
     task.examples()  # the data set does not count as memory of who comes first
+    before = kept_memory(task.device)
     for variant in CONTESTANTS[cell.contestant](task):
         why = barred.get((cell.contestant, variant.label), "")
-        before = kept_memory(task.device)
         if not why:
             try:
                 ready = variant.build(task, variant.adapted(task.model()))
@@ -165,10 +165,10 @@ def _fastest(
             else:
                 if seconds < least:
                     best, least, cell.variant = ready, seconds, variant.label
-                    cell.kept_bytes = max(0, kept_memory(task.device) - before)
                 del ready
         against = against or why
-        kept_memory(task.device)  # lets go of what the slower one had
+        # Lets go of what the slower ones had: what is kept now is kept by the best.
+        cell.kept_bytes = max(0, kept_memory(task.device) - before)
     cell.why = against if best is None else rules.too_long(least)
     return None if cell.why else best
 
