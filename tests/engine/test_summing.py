@@ -12,6 +12,8 @@ from privet.engine.summing import BatchSum, pieces, units_at_once
 from privet.engine.trainer import PrivateTrainer
 from privet.privacy.clipping import FastClipper, ReferenceClipper, cross_entropy
 from privet.privacy.fixed import FixedSum
+from privet.privacy.precision import BF16, FULL
+from privet.training.adversarial import Kurakin, Madry
 
 
 def test_pieces_are_of_about_one_size_and_hold_every_unit_once():
@@ -179,6 +181,26 @@ def test_a_broken_unit_is_left_out_and_no_other(bad, place):
         labels = y[piece][kept].repeat_interleave(2)
         total = total + expected.clipper.clipped_sum(views[kept].flatten(0, 1), labels, views=2)
     assert near(found, total, 20)
+
+
+@traces
+@pytest.mark.usefixtures("traced")
+def test_a_broken_unit_is_left_out_by_the_same_step(monkeypatch):
+    """Another one would round all other units anew, and what one unit holds must not move them."""
+    x, y = records(20)
+    whole = batch_sum(x, y)
+    assert whole.fixed is not None
+    expected = whole.of(torch.arange(20), Draws(), nothing)
+    for place in (0, 7, 19):
+        spoiled = x.clone()
+        spoiled[place] = torch.nan
+        fixed = batch_sum(spoiled, y)
+        assert fixed.fixed is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(FastClipper, "clipped_sum", None)
+            found = fixed.of(torch.arange(20), Draws(), nothing)
+        alone = whole.clipper.clipped_sum(x[place : place + 1], y[place : place + 1])
+        assert (expected - found - alone).abs().max() <= 1e-6 * CLIP
 
 
 @traces
@@ -368,3 +390,66 @@ def test_keys_renewed_between_steps_throw_it_away_too(make_trainer):
         trainer.step(next(batches))
         trainer.randomness = trainer.randomness.renewed()
         assert (next(batches).indices.tolist() == drawn_for(trainer, 1)) == fresh
+
+
+# --- adversarial rows --------------------------------------------------------------------------
+
+
+@traces
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("augmentation", [None, Shaken()])
+@pytest.mark.parametrize("adversary", [Kurakin(size=0.2), Madry(size=0.2, steps=2)])
+def test_adversarial_rows_have_their_places_in_a_step_of_one_size(adversary, augmentation):
+    """Over units of several records with gaps: the buffers hold all rows, each with its weight."""
+    x, y = records()
+    grouping = Grouping.of(torch.arange(40) // 3, 2)  # thirteen of three, one of a single record
+    given = {"adversary": adversary, "augmentation": augmentation, "grouping": grouping}
+    plain, fixed = (batch_sum(x, y, compiled=compiled, **given) for compiled in (False, True))
+    rows = 2 * (1 if augmentation is None else 2) * len(adversary.shares)
+    assert fixed.fixed._views == rows
+    whole = torch.arange(fixed.fixed.size)  # as many as fit: pieces of another size draw anew
+    for units in (torch.tensor([13, 0, 5, 2]), whole):
+        found, expected = (s.of(units, Draws(), nothing) for s in (fixed, plain))
+        assert expected.norm() > CLIP
+        assert near(found, expected, len(units))
+        assert torch.equal(fixed.of(units, Draws(), nothing), found), "a redone step repeats"
+
+
+def test_an_adversary_sees_the_views_and_not_what_is_behind_them():
+    class Looking:
+        shares = (1.0,)
+
+        def __call__(self, scores, x, y, generator):
+            self.seen = x
+            return x
+
+    x, y = records()
+    looking = Looking()
+    batch_sum(x, y, compiled=False, adversary=looking, augmentation=Shaken()).of(
+        torch.arange(3), Draws(), nothing
+    )
+    assert torch.equal(looking.seen, Shaken()(x[:3], torch.Generator().manual_seed(3)))
+
+
+def test_a_step_may_be_coarse_and_its_adversary_is_then_too():
+    """Scores in bfloat16 come back in float32; in full precision they are those of the model."""
+    found = {}
+
+    class Asking:
+        shares = (1.0,)
+
+        def __call__(self, scores, x, y, generator):
+            found[len(found)] = scores(x)
+            return x
+
+    x, y = records()
+    model = network()
+    for precision in (FULL, BF16):
+        clipper = FastClipper(model, cross_entropy, CLIP, precision=precision)
+        batch_sum(x, y, compiled=False, clipper=clipper, adversary=Asking()).of(
+            torch.arange(4), Draws(), nothing
+        )
+    full, coarse = (found[i].detach() for i in (0, 1))
+    assert torch.equal(full, model(x[:4]).detach())
+    assert full.dtype == coarse.dtype == torch.float32
+    assert 0 < (full - coarse).abs().max() < 0.05

@@ -100,7 +100,13 @@ def rounded(start, n):
     return chacha.uniform(start, n).float().double()
 
 
-@pytest.mark.parametrize("wrong", [broken, off_by_one_block, last_is_lost, rounded])
+def first_program_again(start, n):
+    return chacha.uniform(start, 1024).repeat(-(-n // 1024))[:n]
+
+
+@pytest.mark.parametrize(
+    "wrong", [broken, off_by_one_block, last_is_lost, rounded, first_program_again]
+)
 def test_a_kernel_that_fails_or_differs_is_not(monkeypatch, pretended, wrong):
     provide(monkeypatch, wrong)
     assert chacha.fused_uniform(pretended) is None

@@ -23,7 +23,7 @@ from privet.privacy.clipping import (
     make_clipper,
     trainable,
 )
-from privet.privacy.rules import Dense, Windowed
+from privet.privacy.rules import Dense, Windowed, forms
 from privet.privacy.units import Units
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -979,3 +979,27 @@ def test_a_sum_is_void_exactly_if_a_unit_is_broken(bad):
         assert clipper.sum_unless_broken(clipper.books(Units.of(x, y)))[1]
         gap = torch.tensor([1.0, 0.0, 1.0, 1.0])
         assert not clipper.sum_unless_broken(clipper.books(Units.of(x, y, weights=gap)))[1]
+
+
+class Differences(nn.Module):
+    """Adds up with changing signs over time: gradients of like inputs cancel."""
+
+    def __init__(self, positions, width):
+        super().__init__()
+        self.inner = nn.Linear(width, width, bias=False)
+        self.register_buffer("sign", torch.tensor([1.0, -1.0]).repeat(positions // 2)[:, None])
+
+    def forward(self, x):
+        return (self.inner(x) * self.sign).sum(1)
+
+
+@pytest.mark.parametrize("most", [64 * 1024, 1024, 1023])
+def test_one_unit_more_moves_the_sum_by_the_clip_norm_at_most(monkeypatch, most):
+    """Where gradients cancel, two ways of clipping are far apart: all must go the same way."""
+    monkeypatch.setitem(forms.MOST_FORMED, "cpu", most)
+    torch.manual_seed(0)
+    clipper = FastClipper(Differences(16, 32), lambda outputs, y: outputs.mean(1) * y, 1.0)
+    x = (0.5 + 0.001 * torch.randn(1, 16, 32)).expand(65, 16, 32)
+    y = torch.full((65,), 1000.0)
+    sums = [clipper.clipped_sum(x[:n], y[:n]).double() for n in (64, 65)]
+    assert float((sums[1] - sums[0]).norm()) <= 1.0

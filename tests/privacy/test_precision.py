@@ -276,6 +276,13 @@ def test_the_allowance_is_enough_for_what_a_pass_does_to_an_output(precision, sh
             assert (norms >= (1 - 1e-6) * exact).all()
 
 
+@pytest.mark.parametrize("precision", [TF32, BF16], ids=["tf32", "bf16"])
+def test_sums_are_allowed_to_move_both_ways(precision):
+    """Ten bits, cut off at worst, of two operands; of what is measured and of what is added."""
+    moved = (1 + 2.0**-10) ** 2 - 1
+    assert 2 * moved <= precision.rounding.sums <= 2.1 * moved
+
+
 @pytest.mark.parametrize("share", [2.0**-8, 2.0**-6])
 def test_without_the_allowance_the_norm_would_be_understated(share):
     """Two planted bugs: none at all, and one of the wrong sign."""

@@ -10,7 +10,7 @@ Cost: time in proportion to the batch; memory that of a piece, however large the
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,11 +19,13 @@ from typing import Final, final
 import torch
 from torch import Tensor
 
+from privet.engine.adversary import Adversary, attacked
 from privet.engine.examples import Augmentation, Examples
 from privet.privacy.clipping import Clipper, FastClipper, trainable
 from privet.privacy.fixed import FixedSum, fixed_size
 from privet.privacy.probing import undisturbed
 from privet.privacy.tracing import by_torch
+from privet.privacy.units import Units
 
 # Rows clipped at once: bounds memory (at worst one gradient each), not privacy.
 MOST_ROWS: Final = {"cpu": 320, "cuda": 8192}
@@ -45,6 +47,7 @@ class BatchSum:
         clipper: bounds what each unit adds.
         examples: all units.
         augmentation: how their records are seen, if not as they are.
+        adversary: makes hard rows of what is seen, if any.
         expected: units in a batch, about.
         probe: made-up inputs to try a step of one size on; None for no such step.
         compiled: whether to compile it.
@@ -55,6 +58,7 @@ class BatchSum:
     examples: Examples
     augmentation: Augmentation | None
     expected: float
+    adversary: Adversary | None = None
     probe: tuple[Tensor, Tensor] | None = None
     compiled: bool = False
     note: str = field(default="", init=False)
@@ -64,17 +68,17 @@ class BatchSum:
         fixed = self.fixed
         if fixed is None or not fixed.is_current:
             return self._total(units, self._at_once, draws, self.clipper.clipped_sum)
-        void: list[Tensor] = []
+        broken: list[Tensor] = []  # which places of each piece make it void
 
         def summed(x: Tensor, y: Tensor, *, views: int, weights: Tensor | None) -> Tensor:
-            part, broken = fixed.sum_unless_broken(x, y, views=views, weights=weights)
-            void.append(broken.clone())
+            part, places = fixed.sum_unless_broken(x, y, views=views, weights=weights)
+            broken.append(places.clone())
             return part
 
         total = self._total(units, fixed.size, draws, summed)
         meanwhile()
-        if void and torch.stack(void).any():  # a gradient that is not finite: without it, again
-            return self._total(units, fixed.size, draws, self.clipper.clipped_sum)
+        if broken and torch.stack(broken).any():
+            return self._total(units, fixed.size, draws, _without(broken, fixed))
         return total
 
     def prepare(self) -> None:
@@ -107,7 +111,8 @@ class BatchSum:
     @property
     def _views(self) -> int:
         own = 1 if self.augmentation is None else self.augmentation.views
-        return self.examples.contribution * self.examples.views * own
+        made = 1 if self.adversary is None else len(self.adversary.shares)
+        return self.examples.contribution * self.examples.views * own * made
 
     @property
     def _at_once(self) -> int:
@@ -119,13 +124,33 @@ class BatchSum:
         parameters = list(trainable(self.clipper.model).values())
         size, like = sum(p.numel() for p in parameters), parameters[0]
         total = torch.zeros(size, dtype=like.dtype, device=like.device)
+        model, precision = self.clipper.model, self.clipper.precision
         with draws() as generator:
             for chunk in pieces(units, at_once):
                 rows = self.examples.rows(chunk, generator)
                 if self.augmentation is not None:
                     rows = rows.seen_through(self.augmentation, generator)
+                if self.adversary is not None:
+                    rows = attacked(rows, self.adversary, model, generator, precision)
                 total = total + summed(rows.x, rows.y, views=rows.views, weights=rows.weights)
         return total
+
+
+def _without(broken: Sequence[Tensor], fixed: FixedSum) -> Callable[..., Tensor]:
+    """The same pieces again, their broken units weighing nothing.
+
+    By the same step: another one would round the contributions of all other units anew, and what
+    one unit holds must not move them.
+    """
+    piece = iter(broken)
+
+    def summed(x: Tensor, y: Tensor, *, views: int, weights: Tensor | None) -> Tensor:
+        units = Units.of(x, y, views=views, weights=weights)
+        sound = ~next(piece)[: len(units)].repeat_interleave(views)
+        kept = units.weighted(torch.ones(len(x), device=x.device)) * sound
+        return fixed.sum_unless_broken(x, y, views=views, weights=kept)[0]
+
+    return summed
 
 
 def pieces(units: Tensor, at_once: int) -> Iterator[Tensor]:

@@ -37,7 +37,7 @@ from privet.errors import InputError
 DOUBLES_PER_BLOCK: Final = 8
 MOST_BLOCKS: Final = 2**31  # the counter stays within an int32; 128 GiB under one key
 UNIFORM_BITS: Final = 53  # what a double holds
-TRIED: Final = 1001  # doubles by which a kernel is compared; not a whole number of blocks
+TRIED: Final = 5001  # doubles by which a kernel is compared: of several programs, the last not full
 _CONSTANTS: Final = b"expand 32-byte k"
 _DOUBLE_ROUNDS: Final = 10
 

@@ -131,13 +131,13 @@ class Clipper(ABC):
             return self._weighted(groups, factors)
 
     def sum_unless_broken(self, books: Books) -> tuple[Tensor, Tensor]:
-        """The clipped sum, and whether it is void because some unit's gradient is not finite.
+        """The clipped sum, and which units make it void because their gradients are not finite.
 
         Without asking the device for an answer in between; inside `precision.products`.
         """
         groups = self._groups(books)
         factors = self._factors(groups)
-        return self._weighted(groups, factors), _broken(factors).any()
+        return self._weighted(groups, factors), _broken(factors)
 
     def _groups(self, books: Books) -> list[tuple[list[str], PerExample]]:
         """Small formed gradients that share a factor side by side: one norm, one product for all.

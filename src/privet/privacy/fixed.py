@@ -94,10 +94,11 @@ class FixedSum:
     def sum_unless_broken(
         self, x: Tensor, y: Tensor, *, views: int = 1, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The clipped sum of at most `size` units, and whether it is void; until the next call.
+        """The clipped sum of at most `size` units, and which of them make it void.
 
-        It is void where some unit's gradient is not finite; the clipper knows how to leave it out.
-        Nothing waits for the device: what is recorded runs on while the caller goes on.
+        A unit does whose gradient is not finite; with weight 0 it leaves the sum sound. Both are
+        overwritten by the next call. Nothing waits for the device: what is recorded runs on while
+        the caller goes on.
         """
         self._fill(Units.of(x, y, views=views, weights=weights))
         return self._replay()
@@ -112,7 +113,7 @@ class FixedSum:
         self._weights[:rows] = units.weighted(torch.ones_like(self._weights[:rows]))
 
     def _pass(self) -> tuple[Tensor, Tensor]:
-        """The sum of what is in the buffers, and whether it is void."""
+        """The sum of what is in the buffers, and which places make it void."""
         with self._clipper.precision.products(self._x.device):
             units = Units.of(self._x, self._y, views=self._views, weights=self._weights)
             return self._clipper.sum_unless_broken(self._books(units))
@@ -162,7 +163,7 @@ class FixedSum:
             self._y[place * rows : (place + 1) * rows] = y
             self._weights.copy_(alone)
             found, broken = self._replay()
-            if broken or not (found - expected).norm() <= close * expected.norm():
+            if broken.any() or not (found - expected).norm() <= close * expected.norm():
                 return False
         return True
 

@@ -15,6 +15,10 @@ off. So a sum_t b_t a_t^T moves by at most (2^-9 + 2^-20) S, S = sum_t |b_t| |a_
 measured is itself a product in TF32, it may have moved as far the other way. A little more than
 twice that, (2^-8 + 2^-16) S, is added to the norm before clipping (`Rounding.sums`).
 
+Assumed, for all three and on the card: adding up the rounded terms, in float32 or better, behaves
+as in real numbers. The worst case over millions of additions would exceed any allowance; what is
+seen is far below it.
+
 Norms of standardised kernels are read from a layer's output. In TF32 it is off by at most 2^-8
 |a_t|; in bfloat16, where both operands and the output move by 2^-8 of themselves, by at most 2^-6
 (`Rounding.outputs`).

@@ -396,3 +396,23 @@ def test_gram_sums_in_pieces_are_the_same(monkeypatch):
     whole = part.squared_norms()
     monkeypatch.setitem(forms.GRAM_AT_ONCE, "cpu", 2 * 2 * 80)
     assert torch.equal(part.squared_norms(), whole)
+
+
+@pytest.mark.parametrize("entries", [100, 511, 512, 513, 5000])
+@pytest.mark.parametrize("lanes", [1, 8, 64])
+def test_norms_hold_however_the_gradients_lie_in_memory(entries, lanes):
+    """A few ones, and squares that each vanish beside them: a sum in one lane would lose them."""
+    values = torch.full((8, entries), 0.999 * 2.0**-12)
+    values[:, :lanes] = 1.0
+    exact = values.double().norm(dim=1)
+    for laid in (values, values.t().contiguous().t()):
+        assert (Dense(laid).squared_norms().sqrt() >= (1 - 5e-6) * exact).all()
+
+
+@pytest.mark.parametrize("most", [1, 255, 256, 257, 5 * 256, 6 * 256])
+def test_how_many_examples_there_are_decides_on_nothing(monkeypatch, most):
+    """Two ways clip by two rules; one example more must not change the way of the others."""
+    monkeypatch.setitem(forms.MOST_FORMED, "cpu", most)
+    for t in (1, 4, 8, 64):
+        kinds = {type(outer_sum(n=n, t=t, o=16, i=16).settled()) for n in (1, 5, 6, 1000)}
+        assert len(kinds) == 1

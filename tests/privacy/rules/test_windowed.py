@@ -204,7 +204,7 @@ def test_what_costs_least_is_chosen():
 def test_memory_forbids_forming(monkeypatch):
     form = made(units=4)
     assert isinstance(form.settled(), Dense)
-    monkeypatch.setitem(forms.MOST_FORMED, "cpu", 4 * form.shape.numel() - 1)
+    monkeypatch.setitem(forms.MOST_FORMED, "cpu", form.shape.numel() - 1)
     assert form.settled() is form
     exact = by_autograd(form).flatten(1).square().sum(1)
     torch.testing.assert_close(form.squared_norms(), exact, rtol=1e-5, atol=0)
@@ -218,3 +218,10 @@ def test_a_kernel_used_twice_has_one_gradient(one, other):
     squares = expected.flatten(1).square().sum(1)
     torch.testing.assert_close(both.squared_norms(), squares, rtol=1e-5, atol=0)
     torch.testing.assert_close(both.formed(), expected.float(), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1, 3, 4, 100])
+def test_how_many_units_there_are_decides_on_nothing(monkeypatch, factor):
+    monkeypatch.setitem(forms.MOST_FORMED, "cpu", int(factor * made(units=1).shape.numel()))
+    kinds = {type(made(units=n).settled()) for n in (1, 3, 4, 5, 100)}
+    assert len(kinds) == 1

@@ -8,7 +8,9 @@
 | LookUp   | row v_t gets g_t, added up over t | of the added-up rows         | scattered      |
 | Stacked  | others, one below another         | squares add up               | stacked        |
 
-An OuterSum is formed instead where that costs less (`settled`).
+An OuterSum is formed instead where that costs less (`settled`). The sizes of one example decide on
+it, never how many there are: two ways measure by two rules, and an example that changed the way of
+others would change what they add.
 
 Guarantee: where an example's factor is clip norm / norm, what the weighted sum adds for it is no
 longer than the clip norm, up to the rounding margin. Dense and LookUp measure the very numbers that
@@ -38,8 +40,8 @@ from torch.nn import functional as F
 MOST_CANCELLATION: Final = 32.0
 SHORT_SUM: Final = 2**9  # entries: at most 64 additions one after another, in each of 8 lanes
 GRAM_COST: Final = 4.0  # of a multiplication in the two double-precision Gram matrices
-# Entries, by kind of device; beyond, memory counts more than time.
-MOST_FORMED: Final = {"cpu": 2**25, "cuda": 2**30}
+# Entries of one gradient, by kind of device; beyond, memory counts more than time.
+MOST_FORMED: Final = {"cpu": 2**20, "cuda": 2**21}
 # Entries of the Gram matrices and of the doubles they come from: a cache on a CPU, a share of
 # memory on a GPU, where many small pieces cost more than they save.
 GRAM_AT_ONCE: Final = {"cpu": 2**23, "cuda": 2**27}
@@ -117,7 +119,7 @@ class Dense(PerExample):
         """
         if self.squares is not None:
             return self.squares
-        rows, _ = self._rows()
+        rows = self._rows()[0].contiguous()  # across examples, a sum would have one lane, not 8
         whole = rows.shape[1] // SHORT_SUM * SHORT_SUM
         short = rows[:, :whole].reshape(len(rows), -1, SHORT_SUM), rows[:, whole:].unsqueeze(1)
         norms = torch.cat([torch.linalg.vector_norm(part, dim=2) for part in short], 1)
@@ -209,10 +211,10 @@ class OuterSum(PerExample):
 
     @property
     def forming_pays(self) -> bool:
-        """Whether t o i multiplications (and n o i memory) cost less than t^2 (o + i)."""
-        n, groups, t, o = self.b.shape
+        """Whether t o i multiplications (and o i memory) cost less than t^2 (o + i)."""
+        _, groups, t, o = self.b.shape
         i = self.a.shape[3]
-        if n * groups * o * i > limit(MOST_FORMED, self.b) and t * t < o * i:
+        if groups * o * i > limit(MOST_FORMED, self.b) and t * t < o * i:
             return False
         return o * i <= GRAM_COST * t * (o + i)
 

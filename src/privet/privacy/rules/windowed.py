@@ -91,9 +91,9 @@ class Windowed(PerExample):
         return self.rows * math.prod(self._grid)
 
     def settled(self) -> PerExample:
-        """The formed gradients where they cost less than a Gram sum and fit into memory."""
+        """The formed gradients where they cost less than a Gram sum and are not too large."""
         formed, by_gram, _ = self._costs()
-        if self.units * self.shape.numel() > limit(MOST_FORMED, self.left) or by_gram < formed:
+        if self.shape.numel() > limit(MOST_FORMED, self.left) or by_gram < formed:
             return self
         return self._dense()
 
