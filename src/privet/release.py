@@ -11,7 +11,7 @@ internal/             NOT part of the release: keys, checkpoints, private figure
 
 import hashlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -34,6 +34,7 @@ RELEASED_FILES: Final = ("weights.safetensors", "config.json", "trust.json", "re
 MANIFEST: Final = "manifest.json"
 SIGNATURE: Final = "signature.json"
 INTERNAL: Final = "internal"
+MEASURED: Final = ("robustness", "attacks", "audit")  # parts of a card that are added later
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,9 +85,6 @@ class Release:
 
     def save(self, folder: str | Path) -> Path:
         """Write the release; refuses to overwrite one."""
-        from privet.reports import render_report
-        from privet.reports.recomputing import curves_of
-
         folder = Path(folder)
         if (folder / MANIFEST).exists():
             raise InputError("a release is already there", got=folder, fix="choose another folder")
@@ -94,12 +92,7 @@ class Release:
         weights = {k: v.detach().cpu().contiguous() for k, v in _named_once(self.model).items()}
         write_atomically(folder / "weights.safetensors", safetensors.torch.save(weights))
         write_json(folder / "config.json", self.config)
-        write_json(folder / "trust.json", self.trust)
-        report = render_report(self.trust, curves_of(self.trust))
-        write_atomically(folder / "report.html", report.encode())
-        # The manifest goes last: a folder without one is an unfinished release.
-        digests = {name: sha256(folder / name) for name in RELEASED_FILES}
-        write_json(folder / MANIFEST, {"format": "privet-manifest/1", "files": digests})
+        _write_card(folder, self.trust)
         return folder
 
     @classmethod
@@ -121,6 +114,56 @@ class Release:
         if unexpected or set(missing) - shared:
             raise InputError("weights do not fit the model", got=f"{(unexpected or missing)[0]}")
         return cls(model=built, config=config, trust=trust)
+
+
+def add_measured(folder: str | Path, part: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add figures to the card of a release, and with it to its report and manifest.
+
+    Nothing that stands there is replaced: whoever measures twice shows both. `run` counts the
+    measurements. A release whose files are not those of its manifest is refused, or this would
+    bless a change; so is a signed one, whose signature would break.
+
+    Args:
+        folder: of the release.
+        part: "robustness", "attacks" or "audit".
+        rows: one record for each figure; measured on records that are public.
+    """
+    folder = Path(folder)
+    require_finished(folder)
+    if part not in MEASURED:
+        raise InputError("no such part of a card", got=part, expected=", ".join(MEASURED))
+    if (folder / SIGNATURE).exists():
+        raise InputError(
+            "the release is signed as it is",
+            got=folder,
+            fix=f"remove its {SIGNATURE}, add the figures, sign it again",
+        )
+    digests = read_json(folder / MANIFEST).get("files") or {}
+    changed = [name for name in RELEASED_FILES if sha256(folder / name) != digests.get(name)]
+    if changed:
+        raise InputError(
+            "the release was changed after it was made",
+            got=", ".join(changed),
+            expected="files as in the manifest",
+            fix="restore them",
+        )
+    trust = read_json(folder / "trust.json")
+    earlier = list(trust.get(part) or ())
+    run = 1 + max((int(row.get("run", 0)) for row in earlier), default=0)
+    _write_card(folder, {**trust, part: [*earlier, *({"run": run, **row} for row in rows)]})
+
+
+def _write_card(folder: Path, trust: Mapping[str, Any]) -> None:
+    """The card, its report, and the manifest of all that is released."""
+    from privet.reports import render_report
+    from privet.reports.recomputing import curves_of
+
+    report = render_report(trust, curves_of(trust))
+    write_json(folder / "trust.json", trust)
+    write_atomically(folder / "report.html", report.encode())
+    # The manifest goes last: a folder without one is an unfinished release.
+    digests = {name: sha256(folder / name) for name in RELEASED_FILES}
+    write_json(folder / MANIFEST, {"format": "privet-manifest/1", "files": digests})
 
 
 def require_finished(folder: Path) -> None:

@@ -778,3 +778,17 @@ def test_fresh_keys_differ_between_runs(make_trainer, tools):
         tools.run(trainer, until=1)
         updates.append(tools.update(trainer.model))
     assert not torch.equal(*updates)
+
+
+def test_a_layer_without_a_rule_is_named(make_trainer):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.by = nn.Parameter(torch.ones(5))
+
+        def forward(self, x):
+            return x * self.by
+
+    assert make_trainer().note == ""
+    slow = make_trainer(model=nn.Sequential(Scaled(), nn.Linear(5, 3)))
+    assert slow.note == "torch.func for 0 (Scaled): no rule, slower"

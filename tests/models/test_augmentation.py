@@ -160,3 +160,49 @@ def test_refusals():
         Views("shift", 2)(torch.rand(2, 5), seeded())
     with pytest.raises(InputError, match=r"more than 4 pixels"):
         Views("flip-crop", 2)(torch.rand(2, 1, 4, 9), seeded())
+
+
+# --- noise -------------------------------------------------------------------------------------
+
+
+def test_noise_is_gaussian_of_the_scale_asked_for_and_fresh_in_every_entry():
+    """60,000 draws: Kolmogorov and Smirnov at 1e-4; entries and views uncorrelated at 5 sigma."""
+    from scipy.stats import kstest
+
+    x = images(100, 3, 10, 10).double()
+    noise = (Views("none", 2, 0.25)(x, seeded(4)) - x.repeat_interleave(2, 0)) / 0.25
+    assert kstest(noise.flatten().numpy(), "norm").pvalue > 1e-4
+    first, second = noise.reshape(100, 2, -1).unbind(1)
+    for a, b in ((first, second), (first[:, 1:], first[:, :-1]), (first[1:], first[:-1])):
+        assert abs((a * b).mean()) < 5 / a.numel() ** 0.5
+
+
+def test_noise_is_not_cut_off():
+    views = Views("none", 4, 0.5)(images(20, 5), seeded())
+    assert views.min() < -0.5
+    assert views.max() > 1.5
+
+
+def test_noise_comes_after_the_shift():
+    """The same generator moves the same way; what came in from outside is noisy, too."""
+    x = images(8, 1, 28, 28).double()
+    moved, noisy = (Views("shift", 3, noise)(x, seeded(2)) for noise in (0.0, 0.1))
+    difference = (noisy - moved) / 0.1
+    assert abs(difference.std() - 1) < 0.05
+    assert (difference[moved == 0] != 0).all()
+
+
+def test_noise_does_not_carry_one_example_into_another():
+    x = images(6, 4)
+    changed = x.clone()
+    changed[2] = 1.0 - changed[2]
+    before, after = (Views("none", 3, 0.3)(batch, seeded(5)) for batch in (x, changed))
+    same = (before == after).all(1).reshape(6, 3)
+    assert same[[0, 1, 3, 4, 5]].all()
+    assert not same[2].any()
+
+
+@pytest.mark.parametrize("noise", [-0.1, float("nan"), float("inf")])
+def test_bad_noise_is_refused(noise):
+    with pytest.raises(InputError, match="bad noise"):
+        Views("none", 1, noise)

@@ -6,7 +6,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import InputError
-from privet.training.registry import find_method
+from privet.training.registry import describe_methods, find_method
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,12 @@ def test_a_path_is_no_ledger(make_data):
 def test_an_unknown_method_is_refused(name, said):
     with pytest.raises(InputError, match=said):
         find_method(name)
+
+
+def test_a_private_method_needs_a_target(make_data):
+    with pytest.raises(InputError, match=r"no privacy target.*as in --epsilon 3"):
+        privet.train("dpsgd", make_data())
+
+
+def test_methods_say_whether_they_are_private():
+    assert {m.name: m.private for m in describe_methods()} == {"dpsgd": True, "plain": False}

@@ -5,6 +5,7 @@ from torch import nn
 
 import privet
 from privet.errors import InputError
+from privet.models.augmentation import Views
 from privet.privacy.factorisation import Workload, optimal_coefficients
 from privet.training.settings import Settings
 
@@ -25,6 +26,14 @@ from privet.training.settings import Settings
         ({"device": 0}, "bad device: got 0, expected a name"),
         ({"model": ["linear"]}, "bad model: got an object of type list"),
         ({"checkpoint_every": 0}, "bad checkpoint_every: got 0"),
+        ({"input_noise": -0.1}, "bad input_noise: got -0.1"),
+        ({"views": 2}, "several views of nothing"),
+        ({"adversarial": "fgsm"}, "unknown adversarial: got 'fgsm', expected one of none, kurakin"),
+        ({"adversarial": "madry", "adversarial_norm": "l0"}, "unknown adversarial_norm: got 'l0'"),
+        ({"adversarial": "madry", "adversarial_size": 0.0}, "bad adversarial_size: got 0.0"),
+        ({"adversarial": "madry", "adversarial_steps": 0}, "bad adversarial_steps: got 0"),
+        ({"adversarial_size": 0.1}, "details of an attack without the attack"),
+        ({"adversarial": "madry", "input_noise": 0.1}, "adversarial examples of noisy inputs"),
         ({"model": nn.Linear(4, 2)}, "privet.make_private"),
     ],
 )
@@ -71,3 +80,27 @@ def test_too_many_bands_are_refused_for_the_samplers_reason(make_data):
         Settings(epsilon=3.0, bands=8, sampler="cyclic-poisson").plan_for(make_data())
     with pytest.raises(InputError, match="turns apart"):
         Settings(epsilon=3.0, bands=500).plan_for(make_data())
+
+
+@pytest.mark.parametrize(
+    ("given", "filled"),
+    [
+        ({}, (None, None, None)),
+        ({"adversarial": "kurakin"}, ("linf", 0.1, 1)),
+        ({"adversarial": "madry"}, ("linf", 0.1, 7)),
+        ({"adversarial": "madry", "adversarial_norm": "l2", "adversarial_size": 0.5},
+         ("l2", 0.5, 7)),
+    ],
+)  # fmt: skip
+def test_what_an_attack_leaves_open_is_filled_in_and_recorded(make_data, given, filled):
+    settings = Settings(epsilon=1.0, **given)
+    found = settings.filled_for(make_data())
+    details = (found.adversarial_norm, found.adversarial_size, found.adversarial_steps)
+    assert details == filled
+    assert found.adversary == settings.adversary == found.extras().adversary
+
+
+def test_views_and_noise_reach_the_engine():
+    given = {"augment": "shift", "views": 3, "input_noise": 0.2}
+    assert Settings(epsilon=1.0, **given).extras().augmentation == Views("shift", 3, 0.2)
+    assert Settings(epsilon=1.0, input_noise=0.2).extras().augmentation == Views("none", 1, 0.2)

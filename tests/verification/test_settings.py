@@ -182,3 +182,12 @@ def test_a_charged_search_is_recorded_and_found_what_was_used(searched, against)
 def test_a_charged_search_does_not_hide_an_uncharged_one(searched, against):
     searched["provenance"]["config"]["recipe"] = "house"
     assert "at no charge" in against(check_settings(searched))
+
+
+@pytest.mark.parametrize("setting", [{"input_noise": 0.1}, {"adversarial": "madry"}])
+def test_noise_and_adversaries_draw(card, against, setting):
+    changed = card("poisson")
+    changed["provenance"]["config"] |= setting
+    assert "PyTorch draws the views" in against(check_settings(changed))
+    changed["mechanism"]["torch_draws"] = True
+    assert "PyTorch draws" not in against(check_settings(changed))

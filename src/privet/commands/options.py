@@ -21,11 +21,11 @@ class TrainingOptions:
     recipe
         Settings that were found to work well; see `privet recipes`; what you set yourself wins.
     batch
-        Expected units in a step; default: a fifth of the declared size, at most 2048.
+        Expected units in a step; default: a fifth of the declared size, at most 2048; plain: 128.
     epochs
         Expected passes over the data; default 30.
     learning_rate
-        Highest learning rate, in units of the clip norm; default 0.25.
+        Highest learning rate, in units of the clip norm; default 0.25; plain: 0.05, as it is.
     schedule
         How it goes on: linear (default) or cosine to zero, or constant.
     warmup
@@ -41,9 +41,21 @@ class TrainingOptions:
     contribution
         Most records of one unit in a step, where a unit has several; default 8.
     augment
-        Random views of every example, averaged before clipping: none (default), shift, flip-crop.
+        Random views of every example, averaged (before clipping): none (default), shift, flip-crop.
     views
         How many views; default 1.
+    input_noise
+        Standard deviation of Gaussian noise on every view, inputs in [0, 1], not cut off: for
+        certificates by smoothing; 0 (default): none.
+    adversarial
+        Train on adversarial examples: kurakin (clean and one-step ones side by side), madry
+        (projected ascent from a random start, no clean ones), none (default). Costs no epsilon.
+    adversarial_norm
+        Of their perturbations: linf (default), l2, l1.
+    adversarial_size
+        Largest norm of a perturbation, inputs in [0, 1]; 0.1 if you do not say.
+    adversarial_steps
+        Gradients to find one; 1 for kurakin, 7 for madry, if you do not say.
     ema
         Decay of the moving average of weights that is released; 0 (default): the last weights.
     sampler
@@ -86,6 +98,11 @@ class TrainingOptions:
     contribution: int | None = None
     augment: str | None = None
     views: int | None = None
+    input_noise: float | None = None
+    adversarial: str | None = None
+    adversarial_norm: str | None = None
+    adversarial_size: float | None = None
+    adversarial_steps: int | None = None
     ema: float | None = None
     sampler: str | None = None
     cycle: int | None = None

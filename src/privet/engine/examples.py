@@ -1,6 +1,6 @@
 """Private records on a device, grouped by unit, scaled by public bounds as they are used."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
@@ -48,6 +48,21 @@ class Rows:
             y=self.y.repeat_interleave(k),
             views=self.views * k,
             weights=None if weights is None else weights.repeat_interleave(k) / k,
+        )
+
+    def shared_out(self, made: Tensor, shares: tuple[float, ...]) -> "Rows":
+        """Each row replaced by given ones, which count these shares of what it counted."""
+        k = len(shares)
+        if k == 1:
+            return replace(self, x=made)
+        own = self.weights
+        if own is None:
+            own = torch.full(self.y.shape, 1.0 / self.views, device=self.y.device)
+        return Rows(
+            x=made,
+            y=self.y.repeat_interleave(k),
+            views=self.views * k,
+            weights=torch.outer(own, own.new_tensor(shares)).flatten(),
         )
 
 

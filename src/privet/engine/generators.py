@@ -17,6 +17,8 @@ Kernels may use less of it: where PyTorch is built with MKL, dropout on the CPU 
 a number of 32 bits.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -50,6 +52,20 @@ def set_global_generators(stream: SecretStream, *, step: int) -> None:
     """Let an address decide what a model draws by itself, on any device."""
     torch.manual_seed(stream.seed(purpose="forward", step=step))
     _set_whole_state(torch.default_generator, stream, purpose="forward", step=step)
+
+
+@contextmanager
+def drawing_at(
+    stream: SecretStream, device: torch.device, *, step: int
+) -> Iterator[torch.Generator]:
+    """PyTorch's generators at addresses of the step; the one given draws records and views.
+
+    Two addresses, one for dropout, one for records and views: a redone step repeats both.
+    """
+    own = [device] if device.type == "cuda" else []  # other processes may have the other GPUs
+    with torch.random.fork_rng(devices=own):
+        set_global_generators(stream, step=step)
+        yield generator_at(stream, device, purpose="views", step=step)
 
 
 def draws_by_itself(model: nn.Module, loss: PerExampleLoss, probe: tuple[Tensor, Tensor]) -> bool:

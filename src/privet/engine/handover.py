@@ -20,6 +20,7 @@ from privet.engine.trainer import PrivateTrainer
 from privet.engine.tuned import DECLARED, Tuning
 from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis, Privacy
+from privet.ledger import Ledger
 from privet.privacy.accounting import DpEvent, accountant_for, total_accountant, total_epsilon
 from privet.privacy.events import to_json
 from privet.release import CUSTOM, Release
@@ -71,7 +72,7 @@ def state(
         "format": "privet-trust/1",
         "method": method,
         "analysis": "sound",
-        "data": _data_facts(data),
+        "data": data_facts(data),
         "privacy": [],
         "withheld": withheld,
         "tuning": tuning.to_json(),
@@ -81,7 +82,14 @@ def state(
         "attacks": [],
         "audit": [],
         "utility": {},
-        "provenance": _provenance(trainer, data, config or {}),
+        "provenance": provenance(
+            data,
+            trainer.model,
+            ledger=trainer.account.books.ledger,
+            run_id=trainer.account.books.run_id,
+            init_seed=trainer.randomness.init_seed,
+            config=config or {},
+        ),
     }
     if not withheld:
         proved = _guarantees(trainer, data, [e for _, e in events], assumptions_of(trust))
@@ -197,7 +205,8 @@ def _mechanism(trainer: PrivateTrainer) -> dict[str, Any]:
     }
 
 
-def _data_facts(data: Dataset) -> dict[str, Any]:
+def data_facts(data: Dataset) -> dict[str, Any]:
+    """What is public about the data: the entry of `trust.json`."""
     return {
         "name": data.name,
         "unit": data.unit,
@@ -213,21 +222,27 @@ def _data_facts(data: Dataset) -> dict[str, Any]:
     }
 
 
-def _provenance(
-    trainer: PrivateTrainer, data: Dataset, config: Mapping[str, Any]
+def provenance(
+    data: Dataset,
+    model: nn.Module,
+    *,
+    ledger: Ledger,
+    run_id: str,
+    init_seed: int | None,
+    config: Mapping[str, Any],
 ) -> dict[str, Any]:
-    ledger, run_id = trainer.account.books.ledger, trainer.account.books.run_id
+    """Where a release comes from: the entry of `trust.json`."""
     return {
         **{name: version(name) for name in ("privet", "torch", "dp-accounting")},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "init_seed": trainer.randomness.init_seed,
+        "init_seed": init_seed,
         "data_digest": ledger.commitment(
-            set_digest(data, ledger.digest_key), run_id, facts=_data_facts(data)
+            set_digest(data, ledger.digest_key), run_id, facts=data_facts(data)
         ),
         "run": run_id,
-        "model": _model_summary(trainer.model),
+        "model": _model_summary(model),
         "config": dict(config),
     }
 

@@ -10,6 +10,7 @@ from torch import nn
 from privet.data.dataset import Dataset
 from privet.data.identity import entered_in_ledger
 from privet.engine.account import Account, RunAccount
+from privet.engine.adversary import Adversary, require_adversary
 from privet.engine.arguments import (
     require_dataset,
     require_fitting,
@@ -55,6 +56,8 @@ class Extras:
         contribution: the most records of one unit that a step uses, where units have several.
         augmentation: random views of every example, averaged before clipping:
             `models.augmentation.Views("shift", 4)`, or anything that is called like it.
+        adversary: replaces or accompanies every example by an adversarial one, clipped with it:
+            `training.adversarial.Madry(size=0.1)`, or anything that is called like it.
         ema: decay of the moving average of the weights that is released; None for the last ones.
         precision: how coarsely gradients are computed: "float32", "tf32" (CUDA only) or "bf16";
             what is added is no longer than the clip norm all the same, see `privacy.precision`.
@@ -65,6 +68,7 @@ class Extras:
     geometry: Geometry = FLAT
     contribution: int = CONTRIBUTION
     augmentation: Augmentation | None = None
+    adversary: Adversary | None = None
     ema: float | None = None
     precision: str = "float32"
     compiled: bool | None = None
@@ -118,8 +122,8 @@ def make_private(
         bands: of correlated noise, whose coefficients are then the best for the optimiser's
             momentum at a constant learning rate; or the coefficients themselves, such as
             `privacy.factorisation.optimal_coefficients` finds for other schedules.
-        extras: geometry of clipping, records of a user, views, average of weights, precision,
-            compiling.
+        extras: geometry of clipping, records of a user, views, adversary, average of weights,
+            precision, compiling.
         loss: one value for each example.
         ledger: the user's own by default.
         label: how the run is called in the ledger.
@@ -189,12 +193,16 @@ def assemble(
     examples = Examples.of(
         ranks.share(data.train), data.bounds, device, contribution=extras.contribution
     )
-    trained, augmentation = model, extras.augmentation
-    chosen_by_torch = augmentation is not None or data.train.units is not None
+    trained, augmentation, adversary = model, extras.augmentation, extras.adversary
+    drawn_for = (augmentation, adversary, data.train.units)
+    chosen_by_torch = any(part is not None for part in drawn_for)
     draws_by_torch = chosen_by_torch or draws_by_itself(model, loss, probe)
     if augmentation is not None:  # refused now, not in the first step, which would be charged
         require_views(augmentation, probe[0])
-    if isinstance(model, Fronted):  # what never changes is computed once
+    if adversary is not None:
+        require_adversary(adversary, model, probe)
+    # What never changes is computed once; but an adversary moves what the front sees.
+    if isinstance(model, Fronted) and adversary is None:
         # Views that are drawn once; a resumed run with its keys draws the same.
         own = ranks.own(randomness.sampling)
         generator = generator_at(own, device, purpose="kept views", step=0)
@@ -222,6 +230,7 @@ def assemble(
         account=open_account(),
         average=None if extras.ema is None else WeightAverage(trained, extras.ema),
         augmentation=augmentation,
+        adversary=adversary,
         ranks=ranks,
         origin=Origin.of(data),
         draws_by_torch=draws_by_torch,

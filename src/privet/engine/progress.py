@@ -1,4 +1,4 @@
-"""A progress bar for private runs: steps, time left, epsilon so far."""
+"""A progress bar for runs: steps, time left, epsilon so far."""
 
 from types import TracebackType
 from typing import Self
@@ -13,7 +13,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from privet.engine.plain import PlainTrainer
 from privet.engine.trainer import PrivateTrainer
+
+Trainer = PrivateTrainer | PlainTrainer
 
 
 class StepBar:
@@ -46,7 +49,7 @@ class StepBar:
         if self._task is not None:
             self._progress.stop()
 
-    def update(self, trainer: PrivateTrainer) -> None:
+    def update(self, trainer: Trainer) -> None:
         """Call after each step."""
         plan, step = trainer.plan, trainer.next_step
         if self._task is None:
@@ -67,8 +70,10 @@ class StepBar:
             console = self._progress.console
             console.print(f"privet: {note}", markup=False, highlight=False, soft_wrap=True)
 
-    def spent(self, trainer: PrivateTrainer) -> str:
+    def spent(self, trainer: Trainer) -> str:
         """What stands behind the bar."""
+        if isinstance(trainer, PlainTrainer):
+            return "no privacy"
         if not trainer.randomness.secret:
             return "no epsilon: known noise"
         return f"epsilon {trainer.plan.running_epsilon(trainer.next_step):.2f}"

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from privet.engine.account import Account
+from privet.engine.adversary import Adversary
 from privet.engine.averaging import WeightAverage
 from privet.engine.examples import Augmentation, Examples
-from privet.engine.generators import generator_at, set_global_generators
+from privet.engine.generators import drawing_at
 from privet.engine.origin import Origin
 from privet.engine.plan import Plan
 from privet.engine.ranks import Ranks
@@ -34,6 +35,7 @@ from privet.engine.untouched import Untouched, mark_trained
 from privet.errors import CheckFailed, InputError
 from privet.privacy.clipping import Clipper, trainable
 from privet.privacy.correlated import History
+from privet.privacy.describing import describe
 from privet.privacy.geometry import Geometry
 from privet.privacy.noise import GaussianNoise, name_of
 from privet.privacy.probing import undisturbed
@@ -69,6 +71,7 @@ class PrivateTrainer:
         whole: nn.Module | None = None,
         average: WeightAverage | None = None,
         augmentation: Augmentation | None = None,
+        adversary: Adversary | None = None,
         ranks: Ranks = Ranks(),  # noqa: B008 - frozen
         draws_by_torch: bool = False,
         probe: tuple[Tensor, Tensor] | None = None,
@@ -106,6 +109,7 @@ class PrivateTrainer:
             clipper=clipper,
             examples=examples,
             augmentation=augmentation,
+            adversary=adversary,
             expected=plan.normaliser / ranks.size,
             probe=probe,
             compiled=compiled,
@@ -175,8 +179,11 @@ class PrivateTrainer:
 
     @property
     def note(self) -> str:
-        """Why a step that was to be compiled is not, or not recorded; known after the first."""
-        return self._summing.note if self._summing.compiled else ""
+        """What makes a step slower than it could be; all of it is known after the first one."""
+        slow = [f"{la.name} ({la.kind})" for la in describe(self.model) if la.treatment != "rule"]
+        reasons = [f"torch.func for {', '.join(slow)}: no rule, slower" if slow else ""]
+        reasons += [self._clipper.note, self._summing.note if self._summing.compiled else ""]
+        return "; ".join(filter(None, dict.fromkeys(reasons)))
 
     @property
     def contribution(self) -> int:
@@ -268,18 +275,13 @@ class PrivateTrainer:
 
     @contextmanager
     def _draws_of(self, step: int) -> Iterator[torch.Generator]:
-        """PyTorch's generators at addresses of the step; the one given draws records and views.
-
-        Two addresses, one for dropout, one for records and views: a redone step repeats both.
-        """
+        """The generators of a step; see `generators.drawing_at`."""
         device = next(iter(trainable(self.model).values())).device
         if self._summing.fixed is not None and not self.draws_by_torch:  # nothing will be drawn
             yield torch.Generator(device)
             return
-        own = [device] if device.type == "cuda" else []  # other processes may have the other GPUs
-        with torch.random.fork_rng(devices=own):
-            set_global_generators(self._sampling, step=step)
-            yield generator_at(self._sampling, device, purpose="views", step=step)
+        with drawing_at(self._sampling, device, step=step) as generator:
+            yield generator
 
     def _set_gradients(self, flat: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)  # nothing but private sums may move a weight

@@ -7,11 +7,15 @@ privacy is still the example, so K views cost nothing.
 | symbol | here    | meaning                                                     |
 |--------|---------|-------------------------------------------------------------|
 | K      | `views` | random views of each example; the unchanged one is not kept |
+| sigma  | `noise` | of Gaussian noise, drawn anew for every entry of every view |
 
 Guarantee: views leave the privacy of a step as it is. Row r of the result is a function of its
 own example and of the draws of row r. The draws of all rows are independent and distributed alike,
 so one may suppose that each example brings its own: given them, removing an example removes its
 rows and changes no other, and the clipped mean of its rows is bounded as ever.
+
+Noise is what randomized smoothing trains with (Cohen, Rosenfeld and Kolter, 2019). It is added last
+and not cut off at the bounds of the inputs: `certify` does not do that either.
 
 Deviation: for 'flip-crop' the border is reflected about the border pixel; De et al.'s code repeats
 that pixel.
@@ -32,18 +36,20 @@ MARGIN: Final = 4  # pixels
 
 @dataclass(frozen=True)
 class Views:
-    """K random views of each image.
+    """K random views of each example.
 
     Attributes:
         name: 'shift' (digits: moved by up to a fourteenth of the shorter side each way, rounded
             and at least one pixel; what comes in is black, the lower bound), 'flip-crop' (colour
             photographs: flipped left to right half the time, border reflected by 4 pixels and
-            cropped at random), or 'none' (K equal views).
+            cropped at random), or 'none' (as it is). The first two are for images only.
         views: K.
+        noise: standard deviation of the noise on each view; inputs are in [0, 1].
     """
 
     name: str
     views: int
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         if self.name not in AUGMENTATIONS:
@@ -54,9 +60,19 @@ class Views:
             )
         if self.views < 1:
             raise InputError("no views", got=self.views, expected="at least 1")
+        if not 0 <= self.noise < float("inf"):
+            raise InputError("bad noise", got=self.noise, expected="a finite number, at least 0")
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         """(n, *shape) -> (n * K, *shape): row i K + k is view k of example i."""
+        seen = self._moved(x, generator)
+        if not self.noise:
+            return seen
+        draws = torch.randn(seen.shape, generator=generator, device=seen.device, dtype=seen.dtype)
+        return seen + self.noise * draws
+
+    def _moved(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """Before noise."""
         example = torch.arange(len(x), device=x.device).repeat_interleave(self.views)
         if self.name == "none":
             return x[example]

@@ -152,6 +152,24 @@ def cnn(shape: Shape, n_classes: int, activation: Activation = nn.Tanh) -> nn.Mo
     return nn.Sequential(*body, nn.Linear(features, 32), activation(), nn.Linear(32, n_classes))
 
 
+@model("cnn-strided")
+def cnn_strided(shape: Shape, n_classes: int) -> nn.Module:
+    """Two ReLU convolutions of stride 2, a layer of 128: quick to evaluate, for smoothing."""
+    channels, height, width = image_shape(shape)
+    features = 64 * math.ceil(height / 4) * math.ceil(width / 4)
+    return nn.Sequential(
+        Centre(),
+        nn.Conv2d(channels, 32, 5, stride=2, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 5, stride=2, padding=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(features, 128),
+        nn.ReLU(),
+        nn.Linear(128, n_classes),
+    )
+
+
 @model("cnn-deep")
 def cnn_deep(shape: Shape, n_classes: int, activation: Activation = nn.Tanh) -> nn.Module:
     """For 32x32 colour images: six tanh convolutions in three stages (Tramer and Boneh's shape)."""

@@ -24,7 +24,7 @@ def sampler_note(trust: Mapping[str, Any]) -> str:
 
 
 def unusual(trust: Mapping[str, Any]) -> Iterator[str]:
-    """Clipping, noise and views, where they are not the default."""
+    """Clipping, noise, views and adversarial examples, where they are not the default."""
     mechanism, config = _part(trust, "mechanism"), _part(_part(trust, "provenance"), "config")
     geometry = _part(mechanism, "clipping").get("name", "flat")
     if geometry != "flat":
@@ -36,8 +36,14 @@ def unusual(trust: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(bands, list) and bands:
         yield f"noise correlated over {len(bands)} steps"
     augment = config.get("augment", "none")
-    if augment != "none":
-        yield f"{config.get('views', 1)} random view(s) of each example ({augment})"
+    noise = config.get("input_noise", 0.0)
+    if augment != "none" or noise:
+        names = [str(augment)] if augment != "none" else []
+        names += [f"noise {figures.value_text(noise)}"] if noise else []
+        yield f"{config.get('views', 1)} random view(s) of each example ({' and '.join(names)})"
+    if config.get("adversarial", "none") != "none":
+        norm, size = config.get("adversarial_norm"), config.get("adversarial_size")
+        yield (f"adversarial training ({config['adversarial']}, {norm} {figures.value_text(size)})")
 
 
 def clipping_text(mechanism: Mapping[str, Any]) -> str:

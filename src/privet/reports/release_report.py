@@ -62,7 +62,7 @@ def _view(trust: Mapping[str, Any], curves: Curves) -> dict[str, Any]:
     bound = _attack_bound(headline, curves)
     return {
         "method": str(trust.get("method", "unknown method")),
-        "analysis": str(trust.get("analysis", "")),
+        "analysis": "" if trust.get("analysis") == "none" else str(trust.get("analysis", "")),
         "data_name": str(_part(trust, "data").get("name", "unnamed data")),
         "unit": str(_part(trust, "data").get("unit", EXAMPLE)),
         "of_records": str(_part(trust, "data").get("unit", EXAMPLE)) == EXAMPLE,

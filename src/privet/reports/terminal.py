@@ -46,7 +46,8 @@ def print_card(
 
 def _rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
     data = trust.get("data") or {}
-    analysis = f" ({trust['analysis']} analysis)" if trust.get("analysis") else ""
+    analysed = trust.get("analysis") not in (None, "", "none")
+    analysis = f" ({trust['analysis']} analysis)" if analysed else ""
     yield "model", _plain(f"{trust.get('method')}{analysis} on {data.get('name')}")
     yield "accuracy", _plain(_accuracy(trust))
     notes = [note for note in (sampler_note(trust), ", ".join(unusual(trust))) if note]
@@ -122,6 +123,9 @@ def _measured(trust: Mapping[str, Any], name: str) -> str:
 
 
 def _mechanism(mechanism: Mapping[str, Any]) -> str:
+    if mechanism.get("noise") == "none":
+        steps, batch = (figures.value_text(mechanism.get(name)) for name in ("steps", "batch"))
+        return f"{steps} steps of {batch}, without clipping and noise"
     known = ("steps", "sampler", "sampling_rate", "noise_multiplier", "clip_norm")
     if not all(name in mechanism for name in known):  # another method's: say what it says
         return figures.value_text(mechanism or None)

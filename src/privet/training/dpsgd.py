@@ -32,6 +32,7 @@ from privet.privacy.clipping import cross_entropy
 from privet.privacy.randomness import Randomness
 from privet.release import Release
 from privet.training.books import Books, handed_round, require_as_many
+from privet.training.ordinary import OrdinarySettings
 from privet.training.recipes import tuning_of
 from privet.training.run_folder import RunFolder
 from privet.training.schedule import share_of_peak
@@ -60,7 +61,7 @@ def run(
             if out is not None and ranks.leads:
                 RunFolder(Path(out)).require_free()
             device = require_device(ranks.device(settings.device))
-            model, optimizer = _model_and_optimizer(data, settings, device)
+            model, optimizer = model_and_optimizer(data, settings, device)
             plan = settings.plan_for(data)
         record = {
             "method": "dpsgd",
@@ -170,7 +171,7 @@ def build(
 ) -> PrivateTrainer:
     """A trainer for filled settings, on an account that is open already."""
     device = require_device(ranks.device(settings.device))
-    model, optimizer = _model_and_optimizer(data, settings, device)
+    model, optimizer = model_and_optimizer(data, settings, device)
     return assemble(
         model,
         optimizer,
@@ -241,7 +242,7 @@ def take_steps(
         with trainer.ranks.agreed():
             if watch is not None and trainer.ranks.leads:
                 watch(trainer)
-            if folder is not None and _checkpoint_due(settings, trainer.next_step, saved):
+            if folder is not None and checkpoint_due(settings, trainer.next_step, saved):
                 save_checkpoint(folder.checkpoint, trainer, keep_keys=settings.keep_keys)
                 saved = time.monotonic()
 
@@ -253,15 +254,17 @@ def _learning_rate(settings: Settings, done: float) -> float:
     return settings.learning_rate * scale * share
 
 
-def _checkpoint_due(settings: Settings, step: int, saved: float) -> bool:
+def checkpoint_due(settings: OrdinarySettings, step: int, saved: float) -> bool:
+    """After so many steps, or so long after the last one was `saved`."""
     if settings.checkpoint_every is not None:
         return step % settings.checkpoint_every == 0
     return time.monotonic() - saved > CHECKPOINT_SECONDS
 
 
-def _model_and_optimizer(
-    data: Dataset, settings: Settings, device: torch.device
+def model_and_optimizer(
+    data: Dataset, settings: OrdinarySettings, device: torch.device
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """For filled settings; the first weights are those of the seed."""
     assert settings.model is not None
     model = create(settings.model, data.shape, len(data.classes), init_seed=settings.init_seed).to(
         device

@@ -1,7 +1,6 @@
 """A progress bar for searches: the steps of the present trial, and nothing else."""
 
-from privet.engine.progress import StepBar
-from privet.engine.trainer import PrivateTrainer
+from privet.engine.progress import StepBar, Trainer
 
 
 class TrialBar(StepBar):
@@ -14,6 +13,6 @@ class TrialBar(StepBar):
 
     title = "a trial"
 
-    def spent(self, trainer: PrivateTrainer) -> str:
+    def spent(self, trainer: Trainer) -> str:
         """The same words after every step."""
         return "one of a secret number"

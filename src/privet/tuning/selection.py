@@ -60,7 +60,7 @@ from privet.release import Release
 from privet.training import dpsgd
 from privet.training.books import ledger_of, require_begun
 from privet.training.recipes import settings_of, tuning_of
-from privet.training.registry import find_method
+from privet.training.registry import find_method, require_target
 from privet.training.run_folder import RunFolder
 from privet.tuning.checkpoint import Best, Standing
 from privet.tuning.rehearsal import rehearse
@@ -104,7 +104,7 @@ def tune(
         reference: how to load the data again when a killed search is resumed.
         settings: further settings of the method, with one value each.
     """
-    find_method(method)
+    require_target(find_method(method), epsilon, delta)
     require_dataset(data)
     require_ledger(ledger)
     _require_alone()

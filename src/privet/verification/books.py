@@ -10,6 +10,7 @@ from privet.ledger import Ledger, RunRecord
 from privet.privacy.accounting import DpEvent
 from privet.privacy.sampling import sampler_of
 from privet.verification.finding import Finding
+from privet.verification.unprotected import differing, is_unprotected
 
 
 def run_in(ledger: Ledger | None, trust: Mapping[str, Any]) -> RunRecord | None:
@@ -28,9 +29,13 @@ def check_ledger(trust: Mapping[str, Any], ledger: Ledger | None) -> Iterator[Fi
     if run is not None and ledger is not None:
         yield Finding.of(
             "ledger",
-            [*_differing(trust, run), *_other_data(trust, run, ledger)],
+            [*_charges(trust, run), *_other_data(trust, run, ledger)],
             otherwise=_charged_words(run, trust),
         )
+
+
+def _charges(trust: Mapping[str, Any], run: RunRecord) -> Iterator[str]:
+    return differing(trust, run) if is_unprotected(trust) else _differing(trust, run)
 
 
 def _differing(trust: Mapping[str, Any], run: RunRecord) -> Iterator[str]:
@@ -64,6 +69,8 @@ def _other_data(trust: Mapping[str, Any], run: RunRecord, ledger: Ledger) -> Ite
 
 def _charged_words(run: RunRecord, trust: Mapping[str, Any]) -> str:
     """What was charged, by its name: steps, turns of several steps, or a whole search."""
+    if is_unprotected(trust):
+        return "entered as an access without privacy"
     if Tuning.from_json(trust["tuning"]).selected is not None:
         return "the whole search charged, as one"
     mechanism, cycle = trust["mechanism"], sampler_of(trust["mechanism"]).cycle

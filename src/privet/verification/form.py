@@ -50,7 +50,7 @@ _SEED: Final = _Kind("a whole number, or null", lambda v: v is None or _is_whole
 _NUMBER: Final = _Kind("a number", _is_number)
 _POSITIVE: Final = _Kind("a positive, finite number", lambda v: _is_number(v) and 0 < v < math.inf)
 
-ANALYSES: Final = ("sound", "paper")
+ANALYSES: Final = ("sound", "paper", "none")
 
 _WHOLE_CARD: Final = {
     "method": _TEXT,
@@ -100,6 +100,14 @@ _MECHANISM: Final = {
     "normaliser": _POSITIVE,
     "torch_draws": _FLAG,
 }
+_MECHANISM_UNPROTECTED: Final = {  # of a release without privacy
+    "steps": _FROM_1,
+    "steps_run": _FROM_0,
+    "batch": _FROM_1,
+    "precision": _one_of(*PRECISIONS),
+    "contribution": _FROM_1,
+    "noise": _one_of("none"),
+}
 _MECHANISM_SINCE: Final = {"precision": _one_of(*PRECISIONS)}  # earlier cards lack it
 _CLIPPING: Final = {"name": _TEXT, "numbers": _PART}
 _PROVENANCE: Final = {"privet": _TEXT, "run": _TEXT, "init_seed": _SEED, "config": _PART}
@@ -114,10 +122,13 @@ def require_form(trust: Mapping[str, Any]) -> None:
     for statement in trust["privacy"]:
         _require("privacy", statement, _STATEMENT)
     _require("tuning", trust["tuning"], _TUNING)
+    _require("provenance", trust["provenance"], _PROVENANCE)
+    if trust["analysis"] == "none":
+        _require("mechanism", trust["mechanism"], _MECHANISM_UNPROTECTED)
+        return
     since = {name: kind for name, kind in _MECHANISM_SINCE.items() if name in trust["mechanism"]}
     _require("mechanism", trust["mechanism"], _MECHANISM | since)
     _require("mechanism.clipping", trust["mechanism"]["clipping"], _CLIPPING)
-    _require("provenance", trust["provenance"], _PROVENANCE)
 
 
 def _require(where: str, part: Mapping[str, Any], fields: Mapping[str, _Kind]) -> None:

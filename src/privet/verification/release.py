@@ -6,7 +6,7 @@ files, and looks the run up in a ledger if there is one here. It says what faile
 cannot know.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from privet.verification.files import (
     check_signature,
     check_weights,
 )
-from privet.verification.finding import Verification
+from privet.verification.finding import Finding, Verification
 from privet.verification.form import require_form
+from privet.verification.measured import check_measured
 from privet.verification.mechanism import check_mechanism
 from privet.verification.settings import check_settings
 from privet.verification.statements import (
@@ -35,6 +36,7 @@ from privet.verification.statements import (
     check_leaks,
     check_withheld,
 )
+from privet.verification.unprotected import check_unprotected, is_unprotected
 
 
 def verify(
@@ -53,14 +55,14 @@ def verify(
             *check_signature(folder, key),
             *check_weights(folder),
             *check_config(folder, trust),
-            *check_mechanism(trust),
-            *check_settings(trust),
+            *_check_training(trust),
             *check_epsilons(trust),
             *check_grounds(trust),
             *check_basis(trust),
             *check_withheld(trust),
             *check_audits(trust),
             *check_leaks(trust),
+            *check_measured(trust),
             *check_report(folder, trust),
             *check_ledger(trust, ledger),
         )
@@ -69,13 +71,24 @@ def verify(
     return Verification(findings=findings, unproven=_unproven(folder, trust, key, ledger))
 
 
+def _check_training(trust: Mapping[str, Any]) -> Iterator[Finding]:
+    if is_unprotected(trust):
+        yield from check_unprotected(trust)
+    else:
+        yield from check_mechanism(trust)
+        yield from check_settings(trust)
+
+
 def _unproven(
     folder: Path, trust: Mapping[str, Any], key: str | Path | None, ledger: Ledger | None
 ) -> tuple[str, ...]:
     signed = (folder / SIGNATURE).exists()
     statements = (
         (True, "that the training code ran as recorded: the events are its own statement"),
-        (True, "that the noise was secret and fresh, and that no other run was left out"),
+        (
+            not is_unprotected(trust),
+            "that the noise was secret and fresh, and that no other run was left out",
+        ),
         (
             not signed,
             "who made it: unsigned, integrity only; whoever changed all files alike goes unnoticed",
@@ -88,6 +101,10 @@ def _unproven(
         (
             trust["provenance"]["privet"] != version("privet"),
             "that report.html says what trust.json says: it was written by another version",
+        ),
+        (
+            bool(trust.get("robustness") or trust.get("attacks")),
+            "that attacks and certificates were measured as recorded: repeat them",
         ),
         (not trust.get("audit"), "that attacks fail: this release was not audited"),
     )

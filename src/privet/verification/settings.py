@@ -79,8 +79,11 @@ def _draws(trust: Mapping[str, Any]) -> Iterator[str]:
     config = trust["provenance"]["config"]
     if config.get("noise_seed") is not None and not trust["withheld"]:
         yield f"noise from the known seed {config['noise_seed']}, and yet an epsilon is stated"
-    if config.get("augment", "none") != "none" and not trust["mechanism"]["torch_draws"]:
-        yield f"PyTorch draws the views ({config['augment']}), the card says it draws nothing"
+    if trust["mechanism"]["torch_draws"]:
+        return
+    for name, unset in (("augment", "none"), ("input_noise", 0.0), ("adversarial", "none")):
+        if config.get(name, unset) != unset:
+            yield f"PyTorch draws the views ({config[name]}), the card says it draws nothing"
 
 
 def _target(trust: Mapping[str, Any]) -> Iterator[str]:

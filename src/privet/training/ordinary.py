@@ -1,0 +1,205 @@
+"""What a user may choose about any run, private or not."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Final, Self, cast, get_args, get_type_hints
+
+from torch import nn
+
+from privet.attacks.geometry import NORMS, Norm
+from privet.data.dataset import Dataset
+from privet.engine.adversary import Adversary
+from privet.engine.arguments import shown
+from privet.engine.examples import CONTRIBUTION, Augmentation
+from privet.errors import InputError
+from privet.models import default_model
+from privet.models.augmentation import AUGMENTATIONS, Views
+from privet.privacy.precision import PRECISIONS
+from privet.training.adversarial import ADVERSARIES, SIZE, STEPS, find_adversary
+from privet.training.schedule import SCHEDULES
+
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "schedule": tuple(SCHEDULES),
+    "optimizer": ("sgd", "adam"),
+    "augment": AUGMENTATIONS,
+    "adversarial": ADVERSARIES,
+    "adversarial_norm": NORMS,
+    "precision": tuple(PRECISIONS),
+}
+
+_KINDS: Final = {
+    float: "a number",
+    int: "a whole number",
+    str: "a name",
+    bool: "True or False",
+    type(None): "None",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrdinarySettings(ABC):
+    """What a user may choose. None of it is read off the data.
+
+    Attributes:
+        batch: units in a step; the default is the method's.
+        epochs: passes over the data.
+        learning_rate: highest one.
+        schedule: how it goes on: 'linear' or 'cosine' to zero, or 'constant'.
+        warmup: share of the steps in which it first rises from zero.
+        optimizer: 'sgd', or 'adam'.
+        momentum: of SGD.
+        contribution: most records of one unit in a step, where a unit has several.
+        augment: random views of every example, averaged: 'none', 'shift', 'flip-crop'.
+        views: how many.
+        input_noise: standard deviation of Gaussian noise on every view, not cut off at the bounds.
+        adversarial: train on adversarial examples: 'kurakin' (beside the clean ones), 'madry'
+            (instead of them), or 'none'.
+        adversarial_norm: of their perturbations: 'linf', 'l2', 'l1'; default: linf.
+        adversarial_size: largest norm of one, inputs in [0, 1]; default: 0.1.
+        adversarial_steps: gradients to find one; default: 1 for 'kurakin', 7 for 'madry'.
+        ema: decay of the moving average of weights that is released; 0 releases the last ones.
+        model: a name of `privet.models`; default: by the shape of the examples.
+        init_seed: of the first weights; public.
+        device: 'cpu', 'cuda', ...
+        precision: how coarsely gradients are computed: 'float32', 'tf32' (CUDA only), 'bf16'.
+        checkpoint_every: steps between checkpoints; default: every 20 seconds.
+    """
+
+    batch: int | None = None
+    epochs: float = 30.0
+    learning_rate: float = 0.25
+    schedule: str = "linear"
+    warmup: float = 0.0
+    optimizer: str = "sgd"
+    momentum: float = 0.9
+    contribution: int = CONTRIBUTION
+    augment: str = "none"
+    views: int = 1
+    input_noise: float = 0.0
+    adversarial: str = "none"
+    adversarial_norm: str | None = None
+    adversarial_size: float | None = None
+    adversarial_steps: int | None = None
+    ema: float = 0.0
+    model: str | None = None
+    init_seed: int = 0
+    device: str = "cpu"
+    precision: str = "float32"
+    checkpoint_every: int | None = None
+
+    _choices: ClassVar[Mapping[str, tuple[str, ...]]] = CHOICES
+    _positive: ClassVar[tuple[str, ...]] = ("learning_rate", "epochs", "adversarial_size")
+    _shares: ClassVar[tuple[str, ...]] = ("momentum", "ema", "warmup")
+    _counts: ClassVar[tuple[str, ...]] = (
+        "contribution",
+        "views",
+        "adversarial_steps",
+        "checkpoint_every",
+    )
+
+    def __post_init__(self) -> None:
+        self._check_kinds()
+        for name, value in self._set(self._positive):
+            if not 0 < value < float("inf"):
+                raise InputError(f"bad {name}", got=value, expected="a positive, finite number")
+        for name, value in self._set(self._shares):
+            if not 0 <= value < 1:
+                raise InputError(f"bad {name}", got=value, expected=f"0 <= {name} < 1")
+        for name, value in self._set(self._counts):
+            if value < 1:
+                raise InputError(f"bad {name}", got=value, expected="a whole number, at least 1")
+        for name, value in self._set(tuple(self._choices)):
+            if value not in self._choices[name]:
+                raise InputError(
+                    f"unknown {name}",
+                    got=f"'{value}'",
+                    expected=f"one of {', '.join(self._choices[name])}",
+                )
+        self._check_together()
+
+    def _set(self, names: tuple[str, ...]) -> list[tuple[str, Any]]:
+        """Those of the names that have a value."""
+        values = [(name, getattr(self, name)) for name in names]
+        return [(name, value) for name, value in values if value is not None]
+
+    def _check_kinds(self) -> None:
+        if isinstance(self.model, nn.Module):
+            raise InputError(
+                "a setting names the model",
+                got=f"a module ({type(self.model).__name__})",
+                expected="a name of `privet models`",
+                fix="train a module of your own with privet.make_private",
+            )
+        hints = get_type_hints(type(self))
+        for field in fields(self):
+            value, hint = getattr(self, field.name), hints[field.name]
+            kinds = get_args(hint) or (hint,)
+            as_number = isinstance(value, int) and float in kinds
+            is_flag = isinstance(value, bool) and bool not in kinds
+            if is_flag or not (as_number or isinstance(value, kinds)):
+                expected = " or ".join(_KINDS[kind] for kind in kinds)
+                raise InputError(f"bad {field.name}", got=shown(value), expected=expected)
+
+    def _check_together(self) -> None:
+        if not 0 <= self.input_noise < float("inf"):
+            raise InputError(
+                "bad input_noise", got=self.input_noise, expected="a finite number, at least 0"
+            )
+        if self.views > 1 and self.augment == "none" and not self.input_noise:
+            raise InputError(
+                "several views of nothing",
+                got=f"views {self.views}",
+                fix="name an --augment, or give an --input-noise",
+            )
+        details = self._set(("adversarial_norm", "adversarial_size", "adversarial_steps"))
+        if self.adversarial == "none" and details:
+            raise InputError(
+                "details of an attack without the attack",
+                got=", ".join(f"{name} {value}" for name, value in details),
+                fix="--adversarial madry, or kurakin",
+            )
+        if self.adversarial != "none" and self.input_noise:
+            raise InputError(
+                "adversarial examples of noisy inputs",
+                got=f"adversarial '{self.adversarial}', input_noise {self.input_noise:g}",
+                expected="one of the two: attacks keep to [0, 1], noise does not",
+                fix="leave out --adversarial or --input-noise",
+            )
+
+    def filled_for(self, data: Dataset) -> Self:
+        """The same with every default that depends on public facts filled in."""
+        attack: dict[str, Any] = {}
+        if self.adversarial != "none":
+            attack = {
+                "adversarial_norm": self.adversarial_norm or "linf",
+                "adversarial_size": self.adversarial_size or SIZE,
+                "adversarial_steps": self.adversarial_steps or STEPS[self.adversarial],
+            }
+        return replace(
+            self,
+            batch=self._batch_for(data.nominal_size) if self.batch is None else self.batch,
+            model=self.model or default_model(data.shape),
+            **attack,
+        )
+
+    @abstractmethod
+    def _batch_for(self, nominal_size: int) -> int:
+        """The method's usual batch."""
+
+    @property
+    def augmentation(self) -> Augmentation | None:
+        """The views that were asked for."""
+        if self.augment == "none" and not self.input_noise:
+            return None
+        return Views(self.augment, self.views, self.input_noise)
+
+    @property
+    def adversary(self) -> Adversary | None:
+        """The adversary that was asked for."""
+        return find_adversary(
+            self.adversarial,
+            size=self.adversarial_size or SIZE,
+            norm=cast("Norm", self.adversarial_norm or "linf"),
+            steps=self.adversarial_steps or STEPS.get(self.adversarial, 1),
+        )
