@@ -7,9 +7,9 @@ import pytest
 from scipy.special import ndtr
 
 from privet.certification.certificates import Certificates
-from privet.certification.smoothing import collect, conclude
+from privet.certification.smoothing import N0, collect, conclude
 from privet.certification.smoothing_noise import Gaussian
-from privet.certification.stopping import make_rule
+from privet.certification.stopping import TOLERANCE, make_rule
 from privet.certification.votes import Tally
 
 
@@ -40,9 +40,9 @@ class Coins:
 def certify_coins():
     """Certify linear classifiers with known margins; noise of scale 1, the true class is 1."""
 
-    def certify(margins, *, n=100_000, alpha=0.001, seed=0, n0=100, **rule) -> Certificates:
+    def certify(margins, *, n=100_000, alpha=0.001, seed=0, n0=N0, **rule) -> Certificates:
         noise = Gaussian(1.0)
-        asked = {"mode": "curve", "radius": None, "tolerance": 0.03, "reference": False} | rule
+        asked = {"mode": "curve", "radius": None, "tolerance": TOLERANCE, "reference": False} | rule
         tally = Tally.empty(len(margins), {})
         selection, estimation = Coins(margins, 2 * seed), Coins(margins, 2 * seed + 1)
         made = make_rule(asked.pop("mode"), noise, n=n, alpha=alpha, **asked)

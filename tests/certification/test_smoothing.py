@@ -14,7 +14,7 @@ from privet.certification.stopping import Reference
 from privet.classifiers import Classifier
 from privet.errors import InputError
 
-RADII = np.arange(0.0, 3.01, 0.25)
+RADII = np.arange(0.0, 3.001, 0.02)  # fine: a loss between the points of a coarse grid counts
 
 
 def wrong(certificates, margins):
@@ -104,8 +104,8 @@ class TestPlantedMistakes:
 )
 @pytest.mark.parametrize("margin", [0.3, 0.6, 1.0, 2.0, 3.0, 3.3])
 def test_mean_radius_is_95_percent_of_the_margin(certify_coins, rule, margin):
-    """With 400 selection votes: 100 choose the wrong class for 1 % of images at margin 0.3."""
-    found = certify_coins(np.full(400, margin), n0=400, seed=3, **rule)
+    """With the default number of selection votes."""
+    found = certify_coins(np.full(400, margin), seed=3, **rule)
     assert found.radius.mean() >= 0.95 * margin
 
 
@@ -126,11 +126,26 @@ def test_a_decision_needs_few_votes(certify_coins, mnist_like, reference, radius
     assert lost[0] <= 0.005
 
 
-def test_a_curve_to_three_noise_scales_needs_five_times_fewer(certify_coins, mnist_like, reference):
-    found = certify_coins(mnist_like, mode="curve", radius=3.0, seed=2)
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_curve_to_three_noise_scales_needs_five_times_fewer(
+    certify_coins, mnist_like, reference, seed
+):
+    """At most half a point is lost at any radius; the tolerance of 0.03 would fail."""
+    found = certify_coins(mnist_like, mode="curve", radius=3.0, seed=seed)
     assert found.samples.sum() * 5 <= reference.samples.sum()
     lost = reference.certified_accuracy(RADII) - found.certified_accuracy(RADII)
     assert lost.max() <= 0.005
+
+
+def test_the_command_line_has_the_same_defaults():
+    """They are written down twice, for a quick `--help`."""
+    import inspect
+
+    from privet.commands.certify import certify as command
+
+    ours, theirs = inspect.signature(certify).parameters, inspect.signature(command).parameters
+    shared = {"alpha", "n", "n0", "mode", "radius", "tolerance", "batch", "precision", "compile"}
+    assert {k: ours[k].default for k in shared} == {k: theirs[k].default for k in shared}
 
 
 # End to end ---------------------------------------------------------------------------------------
@@ -169,7 +184,7 @@ def test_a_real_linear_model(linear, noise, mode):
     assert found.prediction.tolist()[:3] == [1, 1, 0]
     assert found.prediction[3] == ABSTAIN  # on the boundary
     assert not found.correct[3]
-    assert np.all(found.samples <= 20_100)
+    assert np.all(found.samples <= 20_200)
     if mode == "decision":
         assert np.all(found.radius[[0, 1, 2]] >= 0.1)
         assert found.radius[4] < 0.1
@@ -245,6 +260,10 @@ def test_a_run_resumes_with_fresh_noise_and_the_same_outcome(linear, tmp_path):
         certify(linear, POINTS, LABELS, **(asked | {"n": 30_000}), tally=saved)
     with pytest.raises(InputError, match="images"):
         certify(linear, POINTS.flip(0), LABELS, **asked, tally=saved)
+    with torch.no_grad():
+        linear.bias.add_(0.1)
+    with pytest.raises(InputError, match="classifier"):
+        certify(linear, POINTS, LABELS, **asked, tally=saved)
 
 
 def test_no_noise_serves_twice_in_a_run_or_after_a_resume():

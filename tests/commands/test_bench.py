@@ -23,6 +23,11 @@ def bench(*options):
         (["--precision", "tf32"], "expected a CUDA device"),
         (["--precision", "half"], "one of float32, tf32, bf16"),
         (["--device", "tpu"], "cpu or cuda"),
+        (["--models", ""], "no model"),
+        (["--growth", "--models", "cnn"], "growth has models of its own"),
+        (["--threads", "100000"], "bad number of threads"),
+        (["--out", "/dev/null"], "results cannot be kept there"),
+        (["--out", "/dev/null/x"], "results cannot be kept there"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(options, said, tmp_path, monkeypatch, capsys):
@@ -56,12 +61,16 @@ def test_the_record_goes_where_it_is_told_and_to_stdout(tiny_only, tmp_path, cap
     assert [row["contestant"] for row in told["cells"]] == ["plain", "privet", "vmap"]
 
 
-def test_by_default_it_goes_to_the_checkouts_results(tiny_only, tmp_path, monkeypatch, capsys):
+def test_by_default_it_goes_to_the_current_folder(tiny_only, tmp_path, monkeypatch, capsys):
+    """Published figures of a checkout are not overwritten; the command can be given again."""
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert bench("--models", "cnn-tiny", "--peers", "", "--batches", "8", "--rounds", "1") == 0
-    assert (tmp_path / "benchmarks" / "results" / "dpsgd_step_cnn-tiny_cpu.svg").exists()
+    assert list((tmp_path / "benchmarks" / "results").iterdir()) == []
+    assert (tmp_path / "dpsgd_step_cnn-tiny_cpu.svg").exists()
     assert "as in training" in capsys.readouterr().out
+    command = json.loads((tmp_path / "dpsgd_step_cnn-tiny_cpu.json").read_text())["command"]
+    assert command.endswith("--models cnn-tiny --peers ''")
 
 
 def test_a_wrong_sum_ends_with_code_1_and_no_record(tiny_only, tmp_path, monkeypatch, capsys):
@@ -76,7 +85,7 @@ def test_a_wrong_sum_ends_with_code_1_and_no_record(tiny_only, tmp_path, monkeyp
     options = ["--models", "cnn-tiny", "--peers", "", "--batches", "8", "--rounds", "1"]
     assert bench(*options, "--out", tmp_path / "new") == 1
     assert "nothing was timed" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_help_teaches(capsys):

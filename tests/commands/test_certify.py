@@ -134,9 +134,94 @@ def test_a_run_that_was_stopped_goes_on(release, tmp_path, monkeypatch, capsys):
     assert seen == [judged[-1]]
 
 
+def test_noise_on_a_grid(release, capsys):
+    assert certify(release, *QUICK, "--grid", "255", "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["noise"] == "grid gaussian"
+    assert record["levels"] == 255
+    assert 0.003 < record["rounding"] < 0.01  # sqrt(4) / 510, and the pixels' distance from bytes
+
+
+def test_hidden_noise_is_certified_by_the_bound_of_its_path(release, capsys):
+    """The release is linear: Centre, Flatten, Linear."""
+    model = privet.load(release).model
+    weight = 2 * model[2].weight.detach().double().numpy()
+    quick = ("--n", "500", "--examples", "4", "--hidden-scale", "0.5", "--json")
+    assert certify(release, *quick) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["scale"] == pytest.approx(0.5 / np.linalg.norm(weight, 2), rel=1e-6)
+    assert certify(release, *quick, "--scale", "0.2") == 0
+    record = json.loads(capsys.readouterr().out)
+    both = np.hypot(0.2, 0.5 / np.linalg.norm(weight, 2))
+    assert record["scale"] == pytest.approx(both, rel=1e-6)
+    assert certify(release, *quick, "--noise", "laplace") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["norm"] == "l1"
+    assert record["scale"] == pytest.approx(0.5 / np.abs(weight).sum(0).max(), rel=1e-6)
+
+
+def test_a_denoiser_precision_tolerance_and_the_compiler(release, tmp_path, monkeypatch, capsys):
+    asked = {}
+
+    def run(classifier, x, y, **terms):
+        asked.update(terms)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("privet.certification.certify", run)
+    options = ("--denoiser", tmp_path / "d.onnx", "--precision", "bf16", "--compile")
+    certify(release, *QUICK, *options, "--tolerance", "0.1")
+    assert asked["denoiser"] == tmp_path / "d.onnx"
+    assert asked["precision"] == "bf16"
+    assert asked["compile"] is True
+    assert asked["tolerance"] == 0.1
+
+
+def test_a_failed_compilation_is_told_and_the_run_goes_on(release, monkeypatch, capsys):
+    def broken(function, *, dynamic):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr("privet.classifiers.compiled.torch.compile", broken)
+    assert certify(release, *QUICK, "--compile") == 0
+    assert "not compiled: RuntimeError: no compiler" in capsys.readouterr().err
+
+
+def test_poisoning(release, tmp_path, capsys):
+    """The curves of the card, from an assumed mean of 0.9."""
+    from privet.certification import after_changes
+    from privet.guarantee import Adjacency
+    from privet.privacy.accounting import tradeoff_of
+    from privet.privacy.events import from_json
+
+    folder = tmp_path / "p"
+    options = ("--threat", "poisoning", "--records", "1,3", "--accuracy", "0.9", "--out", folder)
+    assert certify(release, *options) == 0
+    said = capsys.readouterr()
+    assert "assumed: mean accuracy is at least 0.9" in said.out
+    assert "says nothing about the one model" in said.err
+    record = json.loads((folder / "certify.json").read_text())
+    event = from_json(privet.load(release).trust["events"][-1]["event"])
+    one, two = (tradeoff_of(event, a) for a in (Adjacency.REPLACE_ONE, Adjacency.ADD_REMOVE))
+    found = [row["changed"] for row in record["least_mean_accuracy"]]
+    by_hand = [(after_changes(one, k, 0.9), after_changes(two, 2 * k, 0.9)) for k in (1, 3)]
+    assert found == [max(pair) for pair in by_hand]
+    assert found[0] > found[1]
+    assert [row["records"] for row in rows_of(folder)] == ["1", "3"]
+    assert (folder / "certify.svg").read_bytes().startswith(b"<?xml")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (("--threat", "theft"), "unknown threat"),
+        (("--threat", "poisoning", "--records", "1.5"), "whole numbers"),
+        (("--threat", "poisoning", "--records", "a"), "bad records"),
+        (("--scale", "0.1", "--noise", "uniform", "--hidden-scale", "1"), "no certificate"),
+        (("--scale", "0.1", "--noise", "laplace", "--hidden-scale", "1"), "no certificate"),
+        (("--scale", "0.1", "--grid", "255", "--noise", "laplace"), "no certificate"),
+        (("--scale", "0.1", "--grid", "0"), "bad grid"),
+        (("--hidden-scale", "0.1", "--layer", "2"), "no such layer"),
+        (("--scale", "0.1", "--denoiser", "nothing.onnx"), "no such file"),
+        (("--scale", "0.1", "--precision", "fp8"), "unknown precision"),
         (("--scale", "0"), "bad"),
         (("--scale", "0.1", "--noise", "cauchy"), "unknown smoothing noise"),
         (("--scale", "0.1", "--mode", "guess"), "mode"),
@@ -153,6 +238,18 @@ def test_bad_input_is_one_line(release, options, said, capsys):
     assert message.startswith("privet: ")
     assert said in message
     assert "\n" not in message
+
+
+def test_evasion_is_about_one_release(release, capsys):
+    assert certify(release, release, "--scale", "0.1") == 2
+    assert "one release" in capsys.readouterr().err
+    assert certify("--scale", "0.1") == 2
+    assert "0 folders" in capsys.readouterr().err
+
+
+def test_the_same_run_twice_is_not_two(release, capsys):
+    assert certify(release, release, "--threat", "poisoning") == 2
+    assert "same run" in capsys.readouterr().err
 
 
 def test_broken_votes_are_refused(release, tmp_path, capsys):

@@ -5,6 +5,7 @@ import pytest
 
 from privet.cli import app
 from privet.commands.options import TrainingOptions
+from privet.training.plain import PlainSettings
 from privet.training.settings import Settings
 
 
@@ -22,6 +23,14 @@ def test_the_defaults_in_the_help_are_the_methods_own():
     }  # fmt: skip
     for name, value in stated:
         assert float(value) == defaults[name]
+
+
+def test_plain_training_has_no_setting_of_its_own():
+    names = {field.name for field in fields(PlainSettings)}
+    assert names < {field.name for field in fields(TrainingOptions)}
+    stated = re.findall(r"(\w+)\n        [^\n]*; plain: (\d[\d.]*\d|\d)", TrainingOptions.__doc__)
+    assert stated == [("batch", "128"), ("learning_rate", "0.05")]
+    assert PlainSettings().learning_rate == 0.05
 
 
 def test_only_what_the_user_set_is_passed_on():

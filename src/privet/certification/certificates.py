@@ -91,6 +91,7 @@ class Certificates:
         return {
             "noise": self.noise.name,
             "scale": self.noise.scale,
+            **self.noise.details,
             "norm": norm or self.noise.norm,
             "images": images,
             "abstained": int((self.prediction == ABSTAIN).sum()),

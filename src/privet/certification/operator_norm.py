@@ -47,6 +47,7 @@ from privet.certification.singular_values import (
     up,
 )
 from privet.errors import CheckFailed, InputError
+from privet.models.fronted import Fronted
 from privet.models.registry import Centre
 from privet.models.standardised import ChannelAffine
 
@@ -99,6 +100,19 @@ def operator_norm(layer: nn.Module, shape: tuple[int, ...], *, steps: int = 100)
     return OperatorNorm(bound=bound, method=method, lower=lower)
 
 
+def l1_norm(layer: nn.Module, shape: tuple[int, ...]) -> float:
+    """Bound of the norm from l1 to l1: |layer(x) - layer(x')|_1 <= bound * |x - x'|_1.
+
+    The largest column sum of absolute values, which is exact for one layer but for the border of a
+    convolution and for rounding up; for several, the product of theirs.
+    """
+    sums = [form.column_sum() for form in read_linear(layer, shape)]
+    bound = up(math.prod(sums) * (1.0 + UNIT) ** (2 * len(sums)))
+    if not math.isfinite(bound):
+        raise InputError("weights that are not finite or too large", got=f"norm {bound}")
+    return bound
+
+
 def power_estimate(layer: nn.Module, shape: tuple[int, ...], *, steps: int = 100) -> float:
     """The stretch of one vector after `steps` of power iteration: at most the norm, never a bound.
 
@@ -146,6 +160,10 @@ class _Form(ABC):
     def bounds(self) -> Iterator[tuple[float, str]]:
         """Bounds that need no matrix."""
 
+    @abstractmethod
+    def column_sum(self) -> float:
+        """At least the largest sum of absolute values in a column: the norm from l1 to l1."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -166,7 +184,10 @@ class _Scaling(_Form):
         return sparse.diags_array(self.gains).tocsr()
 
     def bounds(self) -> Iterator[tuple[float, str]]:
-        yield float(np.abs(self.gains).max()), "largest gain"
+        yield self.column_sum(), "largest gain"
+
+    def column_sum(self) -> float:
+        return float(np.abs(self.gains).max())
 
 
 @final
@@ -195,6 +216,10 @@ class _Dense(_Form):
         yield sums_bound(self.weight), "row and column sums"
         if min(self.weight.shape) <= LARGEST_SIDE:
             yield matrix_bound(self.weight), "factor"
+
+    def column_sum(self) -> float:
+        columns = np.abs(self.weight).sum(0)
+        return up(float(columns.max()) * (1.0 + gamma(len(self.weight))))
 
 
 @final
@@ -253,6 +278,12 @@ class _Convolution(_Form):
         if 2 * min(phases.shape[1:3]) <= LARGEST_SIDE:
             yield max(symbol_bound(group, self._circle()) for group in phases), "Fourier"
 
+    def column_sum(self) -> float:
+        """An input far from the border is read by every tap of its phase; others by fewer."""
+        flat = np.abs(self._phases())
+        columns = flat.reshape(*flat.shape[:3], -1).sum((1, 3))
+        return up(float(columns.max()) * (1.0 + gamma(flat[0].size)))
+
     def _phases(self) -> Matrix:
         """The kernel for stride 1 on the phases of the input: t = stride q + r, r is a channel."""
         groups, o, i, *extent = self.kernel.shape
@@ -274,22 +305,23 @@ def read_linear(layer: nn.Module, shape: tuple[int, ...]) -> list[_Form]:
     """The linear maps that a module applies one after another; anything else is refused by name."""
     forms: list[_Form] = []
     kind = _kind_of(layer)
-    for name, part in _parts("", layer):
+    for name, part in parts_of(layer):
         forms += _read(name, part, shape)
         with torch.no_grad():
             shape = tuple(part(torch.zeros(1, *shape, **kind)).shape[1:])
     return forms
 
 
-def _parts(name: str, layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def parts_of(layer: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The modules that a Sequential, or a front with its head, applies in order; else itself."""
     if layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer):
         raise _refusal(name, layer, "a hook changes what it computes")
-    if type(layer) is not nn.Sequential:
+    if type(layer) not in (nn.Sequential, Fronted):
         yield name, layer
         return
     for key, child in layer._modules.items():  # named_children would pass over a repeated one
         if child is not None:
-            yield from _parts(f"{name}.{key}" if name else key, child)
+            yield from parts_of(child, f"{name}.{key}" if name else key)
 
 
 def _kind_of(layer: nn.Module) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""Certified accuracy against the radius, as an SVG file."""
+"""Certified accuracy against the radius, or against poisoned records, as an SVG file."""
 
 from collections.abc import Sequence
 
 from matplotlib.ticker import PercentFormatter
 
 from privet.certification.certificates import Certificates
+from privet.certification.poisoned_release import PoisoningTable
 from privet.reports.drawing import COLOUR, drawing
 
 
@@ -17,6 +18,26 @@ def curve_plot(certificates: Certificates, norm: str | None = None) -> bytes:
         sheet.axes.set(
             xlabel=f"radius ({norm or certificates.noise.norm})",
             ylabel="certified accuracy",
+            xlim=(0, None),
+            ylim=(0, 1.02),
+        )
+        sheet.axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    return sheet.svg
+
+
+def poisoning_plot(table: PoisoningTable) -> bytes:
+    """Least mean accuracy against the number of changed units; points where it was asked for."""
+    rows = sorted(table.rows, key=lambda row: row.records)
+    with drawing() as sheet:
+        sheet.axes.plot(
+            [0, *(row.records for row in rows)],
+            [table.accuracy, *(row.changed for row in rows)],
+            marker="o",
+            color=COLOUR["proved"],
+        )
+        sheet.axes.set(
+            xlabel=f"changed units ({table.unit})",
+            ylabel="least mean accuracy",
             xlim=(0, None),
             ylim=(0, 1.02),
         )

@@ -21,7 +21,8 @@ selection votes alone; given c, the estimation votes are independent draws of a 
 with p = P(f(x + noise) = c), because they come from another stream of noise. The bound exceeds p
 with probability at most alpha, whatever c is and whenever the image stops. If it does not, p is at
 least the bound, all other classes together have at most the rest, and `smoothing_noise` proves the
-radius. Assumed: the generators behave like independent draws, and float32 like the real numbers.
+radius. Assumed: the generators behave like independent draws, and float32 like the real numbers;
+`grid_noise` does without the latter.
 """
 
 import hashlib
@@ -37,11 +38,15 @@ from torch import Tensor, nn
 from privet.certification.certificates import ABSTAIN, Certificates
 from privet.certification.confidence import check_alpha
 from privet.certification.smoothing_noise import SmoothingNoise
-from privet.certification.stopping import Rule, make_rule, radii_of
+from privet.certification.stopping import TOLERANCE, Rule, make_rule, radii_of
 from privet.certification.votes import Counts, NoisyVotes, Tally, Voters
-from privet.classifiers import Classifier, open_classifier
+from privet.classifiers import Classifier, Denoiser, denoised, open_classifier
+from privet.classifiers.compiled import compiled
 from privet.errors import InputError
+from privet.privacy.precision import FULL, find_precision
 from privet.release import Release
+
+N0: Final = 200  # choose a wrong class 5 times in 10,000 at 0.3 noise scales; 100 do 108 times
 
 _BATCHES: Final = 64  # forward batches between two judgements: seldom enough to cost nothing
 
@@ -55,14 +60,16 @@ def certify(
     *,
     noise: SmoothingNoise,
     alpha: float = 0.001,
-    n0: int = 100,
+    n0: int = N0,
     n: int = 100_000,
     mode: str = "curve",
     radius: float | None = None,
-    tolerance: float = 0.03,
+    tolerance: float = TOLERANCE,
     reference: bool = False,
+    denoiser: Denoiser | None = None,
     batch: int = 1000,
-    precision: str = "float32",
+    precision: str = FULL.name,
+    compile: bool = False,
     channels_last: bool = False,
     seed: int | None = None,
     tally: Tally | None = None,
@@ -82,8 +89,12 @@ def certify(
         radius: to be decided; for curves the largest of interest (default: no limit).
         tolerance: for curves, the radius that may be left on the table, in scales of the noise.
         reference: Cohen's loop: n votes for each image, one look.
+        denoiser: a module or an `.onnx` file that noisy images pass before the classifier; the two
+            together are what is certified.
         batch: images in a forward batch.
         precision: "float32", "tf32" or "bf16"; the classifier at it is what is certified.
+        compile: by `torch.compile`, for this batch; the compiled classifier is what is certified.
+            Where it fails, `terms["compiled"]` of the result says why, and it goes on without.
         channels_last: memory format of the forward batches.
         seed: of the noise, for tests; default: from the operating system.
         tally: resume this run, in place and with fresh noise.
@@ -92,19 +103,17 @@ def certify(
     check_alpha(alpha)
     if n0 < 1 or n < 1:
         raise InputError("bad number of votes", got=f"n0={n0}, n={n}", expected="at least 1 each")
+    opened, x, y, noise = _prepared(classifier, x, y, noise, denoiser)
     rule = make_rule(
         mode, noise, n=n, alpha=alpha, radius=radius, tolerance=tolerance, reference=reference
     )
-    x, y = torch.as_tensor(x), torch.as_tensor(y)
-    opened = open_classifier(classifier, shape=tuple(x.shape[1:]))
-    x, y = opened.require(x, y)
-    terms = {"alpha": alpha, "n0": n0, "n": n, "mode": "reference" if reference else mode}
-    if not reference:
-        terms |= (
-            {"radius": radius, "tolerance": tolerance} if mode == "curve" else {"radius": radius}
-        )
-    terms["precision"] = precision
-    tally = _tally_for(tally, len(x), _fingerprint(x, noise, terms))
+    terms: dict[str, Any] = {"alpha": alpha, "n0": n0, "n": n, **rule.terms, "precision": precision}
+    if denoiser is not None:
+        terms["denoised"] = opened.name
+    if compile:
+        opened, why = _compiled(opened, noise, batch, precision)
+        terms["compiled"] = f"no: {why}" if why else "yes"
+    tally = _tally_for(tally, len(x), _fingerprint(opened, x, noise, terms))
 
     def votes(stream: int) -> NoisyVotes:
         return NoisyVotes(
@@ -180,6 +189,30 @@ def conclude(
     )
 
 
+def _prepared(
+    source: Release | nn.Module | Classifier | str | Path,
+    x: Tensor | ArrayLike,
+    y: Tensor | ArrayLike,
+    noise: SmoothingNoise,
+    denoiser: Denoiser | None,
+) -> tuple[Classifier, Tensor, Tensor, SmoothingNoise]:
+    """The classifier, checked inputs, and the noise as it is for these."""
+    x, y = torch.as_tensor(x), torch.as_tensor(y)
+    opened = open_classifier(source, shape=tuple(x.shape[1:]))
+    if denoiser is not None:
+        opened = denoised(opened, denoiser)
+    x, y = opened.require(x, y)
+    return opened, x, y, noise.fitted(opened, x)
+
+
+def _compiled(
+    classifier: Classifier, noise: SmoothingNoise, batch: int, precision: str
+) -> tuple[Classifier, str]:
+    if "layer" in noise.details:
+        return classifier, "its layers run apart, with noise between"
+    return compiled(classifier, batch, find_precision(precision, classifier.device))
+
+
 def _within(budget: int, active: Counts, draws: Counts) -> tuple[Counts, Counts]:
     """The first images whose votes fit into the budget; the one that does not quite gets part."""
     before = np.cumsum(draws) - draws
@@ -187,11 +220,18 @@ def _within(budget: int, active: Counts, draws: Counts) -> tuple[Counts, Counts]
     return active[fitting], np.minimum(draws[fitting], budget - before[fitting])
 
 
-def _fingerprint(x: Tensor, noise: SmoothingNoise, terms: dict[str, Any]) -> dict[str, str]:
-    digest = hashlib.sha256(x.contiguous().cpu().numpy().tobytes()).hexdigest()
+def _fingerprint(
+    classifier: Classifier, x: Tensor, noise: SmoothingNoise, terms: dict[str, Any]
+) -> dict[str, str]:
+    """What votes of one run have in common; of a classifier that is no module, only its name."""
+    tensors = {} if classifier.module is None else classifier.module.state_dict()
+    weights = hashlib.sha256()
+    for tensor in tensors.values():
+        weights.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return {name: str(value) for name, value in terms.items()} | {
         "noise": repr(noise),
-        "images": digest,
+        "images": hashlib.sha256(x.contiguous().cpu().numpy().tobytes()).hexdigest(),
+        "classifier": f"{classifier.name} {weights.hexdigest()}",
     }
 
 

@@ -27,6 +27,10 @@ of B has probability at least 1 - p_upper and keeps f_r(p_upper); so B reaches a
 the largest r is a root, found numerically and then tried. The docstrings of the noises prove that
 f_r is right for every move of length r in every dimension.
 
+Noise that is not drawn exactly. If the law of the drawn noise is within t of the ideal one in total
+variation (`total_variation`), every probability is within t of the ideal one, at x and elsewhere.
+So A keeps f_r(1 - p_lower + t) - t and B reaches at most 1 - f_r(p_upper + t) + t.
+
 Rounding: a radius is reduced by one part in 10^9 and by 10^-12 of the noise's scale. This exceeds
 the errors of the distribution functions, so a radius is never above the true one.
 """
@@ -34,12 +38,13 @@ the errors of the distribution functions, so a radius is never above the true on
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import Any, ClassVar, Final, final
 
 import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
+from privet.classifiers import Classifier
 from privet.errors import InputError
 from privet.privacy import tradeoff
 from privet.privacy.tradeoff import TradeOff
@@ -49,7 +54,7 @@ _FAR: Final = 2.0**20  # in scales of the noise: beyond, only certainty reaches
 
 
 class SmoothingNoise(ABC):
-    """Independent noise on every coordinate of the input."""
+    """Independent noise on every coordinate of the input, or of a layer (`hidden`)."""
 
     name: ClassVar[str]
     norm: ClassVar[str]
@@ -67,6 +72,28 @@ class SmoothingNoise(ABC):
     def tradeoff(self, radius: float) -> TradeOff:
         """The noise against itself after the worst move of this length in its norm."""
 
+    @property
+    def total_variation(self) -> float:
+        """Between the ideal noise of one input and what is drawn for it, at most."""
+        return 0.0
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What else a record has to say of it; JSON values only."""
+        return {}
+
+    def fitted(self, classifier: Classifier, x: Tensor) -> "SmoothingNoise":
+        """The noise for these inputs and this classifier, where a radius depends on them."""
+        return self
+
+    def noisy(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """Inputs with fresh noise."""
+        return x + self.draw(tuple(x.shape), generator)
+
+    def scores(self, classifier: Classifier, x: Tensor, generator: torch.Generator) -> Tensor:
+        """What the classifier says of inputs with fresh noise."""
+        return classifier.scores(self.noisy(x, generator))
+
     def radius(self, p_lower: float, p_upper: float | None = None) -> float:
         """The largest radius at which the top class stays on top; 0 where there is none.
 
@@ -76,7 +103,7 @@ class SmoothingNoise(ABC):
         """
         p_upper = 1.0 - p_lower if p_upper is None else p_upper
         _check_probabilities(p_lower, p_upper)
-        if not p_lower > p_upper:
+        if not self._lead(0.0, p_lower, p_upper) > 0.0:
             return 0.0
         high = self.scale
         while self._lead(high, p_lower, p_upper) > 0.0:
@@ -94,14 +121,16 @@ class SmoothingNoise(ABC):
     def threshold(self, radius: float) -> float:
         """The probability above which `radius` is certified; rounded up.
 
-        f_r(1 - p) > 1/2 holds where 1 - p < f_r(1/2), for f_r is its own inverse.
+        f_r(1 - p + t) - t > 1/2 holds where 1 - p + t < f_r(1/2 + t), for f_r is its own inverse.
         """
         _check_radius(radius)
+        error = self.total_variation
         if radius == 0.0:
-            return 0.5
+            return min(1.0, 0.5 + 2.0 * error)
         # A little further out, by more than `radius` rounds down: what passes gets its radius.
         moved = radius * (1.0 + 2.0 * SLACK) + 4e-12 * self.scale
-        return min(1.0, (1.0 - self.tradeoff(moved).beta(0.5)) * (1.0 + 1e-15))
+        kept = self.tradeoff(moved).beta(min(1.0, 0.5 + error))
+        return min(1.0, (1.0 - kept + error) * (1.0 + 1e-15))
 
     def in_norm(self, norm: str, radius: float, dimension: int) -> float:
         """The radius of a ball in another norm that lies inside; rounded down.
@@ -124,11 +153,13 @@ class SmoothingNoise(ABC):
 
     def _lead(self, radius: float, p_lower: float, p_upper: float) -> float:
         """By how much the top class leads after the worst move; falls in the radius."""
+        error = self.total_variation
         if radius == 0.0:
-            return p_lower - p_upper
+            return p_lower - p_upper - 4.0 * error
         f = self.tradeoff(radius)
+        lower, upper = max(0.0, p_lower - error), min(1.0, p_upper + error)
         # Both terms are good to some 1e-16: a lead that small is none.
-        return f.shifted(p_lower) - (1.0 - f.beta(p_upper)) - 1e-15
+        return f.shifted(lower) - (1.0 - f.beta(upper)) - 2.0 * error - 1e-15
 
 
 @final
@@ -145,7 +176,7 @@ class Gaussian(SmoothingNoise):
     norm: ClassVar[str] = "l2"
 
     def __post_init__(self) -> None:
-        _check_scale("sigma", self.sigma)
+        check_scale("sigma", self.sigma)
 
     @property
     def scale(self) -> float:
@@ -180,7 +211,7 @@ class Laplace(SmoothingNoise):
     norm: ClassVar[str] = "l1"
 
     def __post_init__(self) -> None:
-        _check_scale("b", self.b)
+        check_scale("b", self.b)
 
     @property
     def scale(self) -> float:
@@ -215,7 +246,7 @@ class Uniform(SmoothingNoise):
     norm: ClassVar[str] = "l1"
 
     def __post_init__(self) -> None:
-        _check_scale("h", self.h)
+        check_scale("h", self.h)
 
     @property
     def scale(self) -> float:
@@ -246,7 +277,8 @@ def make_noise(name: str, scale: float) -> SmoothingNoise:
     return NOISES[name](scale)
 
 
-def _check_scale(name: str, value: float) -> None:
+def check_scale(name: str, value: float) -> None:
+    """Refuse what no noise can have."""
     if not (value > 0 and math.isfinite(value)):
         raise InputError(f"bad {name} of noise", got=value, expected="a positive, finite number")
 

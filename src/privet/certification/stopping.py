@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from privet.certification.smoothing_noise import SmoothingNoise
 from privet.certification.votes import Counts, Tally
 from privet.errors import InputError
 
+TOLERANCE: Final = 0.02  # noise scales of radius that a curve may leave on the table
 _GROWTH: Final = 0.2  # a decision looks again after so many more votes: overshoot at most 20 %
 _HOPE: Final = 0.01  # chance with which a decision may give up an image that could still make it
 
@@ -40,6 +41,11 @@ class Rule(ABC):
 
     n: int
     alpha: float
+
+    @property
+    @abstractmethod
+    def terms(self) -> dict[str, Any]:
+        """What a record says of it, besides n and alpha."""
 
     @abstractmethod
     def target(self, draws: Counts, share: int) -> Counts:
@@ -57,6 +63,11 @@ class Reference(Rule):
 
     n: int
     alpha: float
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Its name."""
+        return {"mode": "reference"}
 
     def target(self, draws: Counts, share: int) -> Counts:
         """All votes."""
@@ -81,8 +92,13 @@ class Curve(Rule):
     n: int
     alpha: float
     noise: SmoothingNoise
-    tolerance: float = 0.03
-    radius: float = math.inf
+    tolerance: float = TOLERANCE
+    radius: float | None = None
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What was asked for."""
+        return {"mode": "curve", "radius": self.radius, "tolerance": self.tolerance}
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -102,7 +118,8 @@ class Curve(Rule):
         hoped = radii_of(self.noise, self.schedule.projected(hits, draws))
         part = np.minimum(1.0, radius / self.noise.scale)
         settled = hoped - radius <= self.tolerance * self.noise.scale * part**2
-        tally.done[which] = settled | (radius >= self.radius) | (draws >= self.n)
+        enough = radius >= (math.inf if self.radius is None else self.radius)
+        tally.done[which] = settled | enough | (draws >= self.n)
 
 
 @final
@@ -118,6 +135,11 @@ class Decision(Rule):
     alpha: float
     noise: SmoothingNoise
     radius: float
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What was asked for."""
+        return {"mode": "decision", "radius": self.radius}
 
     @cached_property
     def p0(self) -> float:
@@ -172,7 +194,7 @@ def make_rule(
     if reference:
         return Reference(n, alpha)
     if mode == "curve":
-        return Curve(n, alpha, noise, tolerance, math.inf if radius is None else radius)
+        return Curve(n, alpha, noise, tolerance, radius)
     if radius is None:
         raise InputError("no radius to decide", fix="say radius=, in units of the input")
     return Decision(n, alpha, noise, radius)

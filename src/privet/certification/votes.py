@@ -98,11 +98,11 @@ class NoisyVotes:
         missing = self._batch - len(image)
         if missing:
             image = torch.cat([image, image[:1].expand(missing)])
-        clean = self._x[image].to(self._classifier.device, torch.float32, non_blocking=True)
-        noisy = clean + self._noise.draw(tuple(clean.shape), self._generator)
         device = self._classifier.device
+        clean = self._x[image].to(device, torch.float32, non_blocking=True)
+        clean = clean.contiguous(memory_format=self._format)
         with self._precision.passes(device), self._precision.products(device):
-            scores = self._classifier.scores(noisy.contiguous(memory_format=self._format))
+            scores = self._noise.scores(self._classifier, clean, self._generator)
         against = scores.isnan().any(1)
         return torch.where(against, self.classes, scores.argmax(1))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from privet.errors import InputError
 
@@ -28,6 +28,7 @@ class Classifier:
         device: where inputs are taken.
         differentiable: whether autograd goes through `scores`.
         random: whether two calls differ: the model draws noise of its own.
+        module: what `scores` applies, where it is one module and nothing else.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Classifier:
     device: torch.device
     differentiable: bool = True
     random: bool = False
+    module: nn.Module | None = None
 
     def labels(self, x: Tensor) -> Tensor:
         """The likeliest class of each input."""

@@ -11,8 +11,9 @@ that are fixed in the file are filled up.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 import torch
@@ -30,6 +31,52 @@ Rule = Callable[..., Tensor]
 """(attributes, *inputs) -> output; a missing optional input is None."""
 
 
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OnnxMap:
+    """What a file computes, on a device.
+
+    Attributes:
+        apply: by PyTorch where all operators are known, else by onnxruntime.
+        shape: of one input.
+        output: of one made-up input.
+        unknown: why it is a black box; "" where it is none.
+    """
+
+    apply: Callable[[Tensor], Tensor]
+    shape: tuple[int, ...]
+    output: tuple[int, ...]
+    unknown: str
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether autograd goes through it."""
+        return not self.unknown
+
+
+def read_onnx(path: Path, *, device: torch.device, low: float = 0.0, high: float = 1.0) -> OnnxMap:
+    """A file as a function; it is tried on made-up inputs from `low` to `high`."""
+    model = _read(path)
+    by_runtime, shape = _session(path)
+    probe = low + (high - low) * torch.rand(
+        PROBED, *shape, generator=torch.Generator().manual_seed(0)
+    )
+    expected = by_runtime(probe)
+    graph, why = _rebuilt(model, probe.to(device))
+    if graph is not None:
+        _require_agreement(graph(probe.to(device)).cpu(), expected)
+
+    def run(x: Tensor) -> Tensor:
+        return by_runtime(x).to(device)
+
+    return OnnxMap(
+        apply=run if graph is None else graph,
+        shape=shape,
+        output=tuple(expected.shape[1:]) if len(expected) == PROBED else (),
+        unknown=why if graph is None else "",
+    )
+
+
 def from_onnx(
     path: str | Path,
     *,
@@ -38,34 +85,25 @@ def from_onnx(
     device: str | torch.device | None = None,
 ) -> Classifier:
     """A classifier on inputs in [0, 1]; `low` and `high` are what these mean to the file."""
-    model = _read(Path(path))
-    by_runtime, shape = _session(Path(path))
-    probe = low + (high - low) * torch.rand(
-        PROBED, *shape, generator=torch.Generator().manual_seed(0)
-    )
-    expected = by_runtime(probe)
-    if expected.dim() != 2:
+    where, name = torch.device(device or "cpu"), Path(path).name
+    read = read_onnx(Path(path), device=where, low=low, high=high)
+    if len(read.output) != 1:
         raise InputError(
             "not one row of scores for each input",
-            got=f"output of shape {tuple(expected.shape)} for {PROBED} inputs",
-            expected=f"({PROBED}, classes)",
+            got=f"output of shape {read.output} for an input",
+            expected="(classes,)",
         )
-    where = torch.device(device or "cpu")
-    graph, why = _rebuilt(model, probe.to(where))
-    if graph is not None:
-        _require_agreement(graph(probe.to(where)).cpu(), expected)
 
     def scores(x: Tensor) -> Tensor:
-        scaled = x if (low, high) == (0.0, 1.0) else low + (high - low) * x
-        return by_runtime(scaled).to(where) if graph is None else graph(scaled)
+        return read.apply(x if (low, high) == (0.0, 1.0) else low + (high - low) * x)
 
     return Classifier(
-        name=Path(path).name if graph else f"{Path(path).name} (black box: {why})",
+        name=f"{name} (black box: {read.unknown})" if read.unknown else name,
         scores=scores,
-        shape=shape,
-        classes=expected.shape[1],
+        shape=read.shape,
+        classes=read.output[0],
         device=where,
-        differentiable=graph is not None,
+        differentiable=read.differentiable,
     )
 
 

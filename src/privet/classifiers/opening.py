@@ -1,7 +1,6 @@
 """From a release, a PyTorch module or a file to a `Classifier`."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,8 +64,10 @@ def _of_module(
     where = torch.device(device) if device is not None else _device_of(model)
     model = model.to(where).eval()
 
+    as_it_is = (low, high) == (0.0, 1.0)
+
     def scores(x: Tensor) -> Tensor:
-        outputs: Tensor = model(x if (low, high) == (0.0, 1.0) else low + (high - low) * x)
+        outputs: Tensor = model(x if as_it_is else low + (high - low) * x)
         return outputs
 
     with torch.no_grad():
@@ -78,9 +79,14 @@ def _of_module(
             got=f"shape {tuple(first.shape)} for 2 inputs",
             expected="(2, classes)",
         )
-    facts: dict[str, Any] = {"random": not torch.equal(first, again)}
     return Classifier(
-        name=name, scores=scores, shape=shape, classes=first.shape[1], device=where, **facts
+        name=name,
+        scores=scores,
+        shape=shape,
+        classes=first.shape[1],
+        device=where,
+        random=not torch.equal(first, again),
+        module=model if as_it_is else None,
     )
 
 

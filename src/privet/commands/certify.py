@@ -1,4 +1,4 @@
-"""`privet certify`: radii within which a release's predictions cannot be moved."""
+"""`privet certify`: what a release withstands, of changed inputs and of changed records."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -7,40 +7,51 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from privet.commands.recording import Record, record_certificates, require_recordable
 from privet.commands.screen import DataDir, Json, err, out, print_json
 from privet.commands.subjects import chosen_examples, device_named, numbers
 from privet.errors import InputError
 
 if TYPE_CHECKING:
-    from privet.certification import Certificates, Tally
+    from privet.certification import Certificates, SmoothingNoise, Tally
 
 SAVED = "certify.npz"  # votes so far; a run that was stopped goes on from there
 
 
 def certify(
-    release: Path,
-    /,
-    *,
+    *releases: Path,
+    threat: str = "evasion",
     noise: str = "gaussian",
-    scale: float,
+    scale: float = 0.0,
+    grid: int | None = None,
+    hidden_scale: float | None = None,
+    layer: int = 1,
+    denoiser: Path | None = None,
     alpha: float = 0.001,
     n: int = 100_000,
-    n0: int = 100,
+    n0: int = 200,
     mode: str = "curve",
     radius: float | None = None,
     radii: str | None = None,
+    tolerance: float = 0.02,
     reference: Annotated[bool, Parameter(negative="")] = False,
+    records: str = "1,2,5,10",
+    accuracy: float | None = None,
     data: str | None = None,
     data_dir: DataDir = None,
     examples: int = 500,
     batch: int = 1000,
+    precision: str = "float32",
+    compile: Annotated[bool, Parameter(negative="")] = False,
     device: str = "cpu",
     out_folder: Annotated[Path | None, Parameter(name="--out")] = None,
+    record: Record = False,
     json: Json = False,
 ) -> None:
-    """Certify a release by randomized smoothing: certified accuracy by radius.
+    """Certify a release against changed inputs (evasion) or changed training records (poisoning).
 
-    The smoothed classifier asks the release about many noisy copies of an input
+    Evasion is answered by randomized smoothing: certified accuracy by radius. The
+    smoothed classifier asks the release about many noisy copies of an input
     and answers with the class that most of them get. Within the radius of a
     certificate no input is classified otherwise; each certificate is wrong with
     probability at most alpha. Abstentions count as errors. A classifier that was
@@ -49,18 +60,35 @@ def certify(
     Votes are gathered for many images at once, and an image stops when it has
     enough; alpha holds at every stop. With --out, a run that was stopped goes on.
 
+    Poisoning is answered by the privacy of training: the least mean accuracy of models
+    trained after so many records were changed. It is about the mean over the randomness
+    of training, not about the one model at hand.
+
     Example: privet certify runs/digits --scale 0.25 --examples 200
 
     Example: privet certify runs/digits --scale 0.25 --mode decision --radius 0.5
 
+    Example: privet certify runs/digits --threat poisoning --records 1,2,5 --accuracy 0.9
+
     Parameters
     ----------
-    release
-        Its folder.
+    releases
+        Folder of the release; for poisoning also of several with the same plan.
+    threat
+        evasion or poisoning.
     noise
         gaussian (radii in l2), laplace (l1) or uniform (l1).
     scale
         Of the noise, for inputs scaled to [0, 1]: standard deviation, scale, half width.
+    grid
+        Gaussian noise on a grid of so many levels: proof against tricks with floating-point bits.
+        4080 is fine, 255 costs radius.
+    hidden_scale
+        Gaussian or laplace noise of this scale after a layer; --scale may then be 0.
+    layer
+        The linear map after which the hidden noise goes; beyond the first without --scale.
+    denoiser
+        An .onnx file from images to images that noisy inputs pass before the release.
     alpha
         Chance that a certificate is wrong.
     n
@@ -73,8 +101,15 @@ def certify(
         To decide; for curves, the largest of interest.
     radii
         Of the table; separated by commas. For curves, the largest of them is that of interest.
+    tolerance
+        For curves: the radius that may be left on the table, in scales of the noise.
     reference
         Cohen et al.'s loop: n votes for every example, one look.
+    records
+        For poisoning: numbers of changed records, separated by commas.
+    accuracy
+        For poisoning: the mean accuracy to assume. Default: a lower confidence bound from the test
+        accuracies of several releases; of one release its own, as an assumption.
     data
         Whose test examples to certify; default: the data set that the release names.
     data_dir
@@ -83,52 +118,111 @@ def certify(
         How many test examples, evenly spread; all of them if there are fewer.
     batch
         Noisy copies in a forward pass.
+    precision
+        float32, tf32 or bf16 in the forward passes; the classifier at it is what is certified.
+    compile
+        Compile the classifier for this batch; the compiled one is what is certified.
     device
         cpu, cuda, ...
     out_folder
         Where certify.json, certify.csv and certify.svg go; default: nowhere.
+    record
+        Add certified accuracies to the release's trust card; what stands there is kept.
     json
         Print the summary as JSON, nothing else.
     """
-    from privet.certification import certify as certified
-    from privet.certification import make_noise
     from privet.certification.plot import even_radii
     from privet.classifiers import open_classifier
     from privet.data import load
     from privet.release import Release, require_finished
 
+    if threat == "poisoning":
+        from privet.commands.certify_poisoning import poisoned
+
+        counts = numbers(records, "records")
+        poisoned(releases, counts, accuracy, alpha, folder=out_folder, as_json=json)
+        return
+    release = _the_one(releases, threat)
     asked = None if radii is None else numbers(radii, "radii")
-    smoothing = make_noise(noise, scale)
+    smoothing = _noise(noise, scale, grid, hidden_scale, layer)
     require_finished(release)
     loaded = Release.load(release)
     dataset = load(data or str(loaded.trust["data"]["name"]), data_dir)
+    require_recordable(dataset, record=record)
     x, y = chosen_examples(loaded, dataset, examples)
-    with _bar(len(x), quiet=json) as shown:
+    found = _certified(
+        open_classifier(loaded, device=device_named(device)),
+        (x, y),
+        out_folder,
+        quiet=json,
+        noise=smoothing,
+        alpha=alpha,
+        n0=n0,
+        n=n,
+        mode=mode,
+        radius=max(asked) if asked and radius is None and mode == "curve" else radius,
+        tolerance=tolerance,
+        reference=reference,
+        denoiser=denoiser,
+        batch=batch,
+        precision=precision,
+        compile=compile,
+    )
+    listed = asked or ([radius] if radius and mode == "decision" else even_radii(found))
+    summary = {"release": str(release), "data": dataset.name, **found.summary(listed)}
+    if not dataset.test_is_public:
+        summary["private"] = "computed on private test records: not for release"
+    if record:
+        record_certificates(release, summary)
+    _tell(found, summary, out_folder, as_json=json)
+
+
+def _the_one(releases: tuple[Path, ...], threat: str) -> Path:
+    if threat != "evasion":
+        raise InputError("unknown threat", got=threat, expected="evasion or poisoning")
+    if len(releases) != 1:
+        raise InputError(
+            "evasion is certified for one release",
+            got=f"{len(releases)} folders",
+            expected="the folder of one",
+        )
+    return releases[0]
+
+
+def _noise(
+    name: str, scale: float, grid: int | None, hidden_scale: float | None, layer: int
+) -> "SmoothingNoise":
+    """What the options ask for; refuses what does not go together."""
+    from privet.certification import GridGaussian, HiddenGaussian, HiddenLaplace, make_noise
+
+    if hidden_scale is not None and grid is None and name == "gaussian":
+        return HiddenGaussian(hidden_scale, layer, input_scale=scale)
+    if hidden_scale is not None and grid is None and name == "laplace" and not scale:
+        return HiddenLaplace(hidden_scale, layer)
+    if grid is not None and hidden_scale is None and name == "gaussian":
+        return GridGaussian(scale, grid)
+    if grid is not None or hidden_scale is not None:
+        raise InputError(
+            "noise that has no certificate",
+            got=f"{name} {scale:g}, grid {grid}, hidden {hidden_scale}",
+            expected="a grid or a layer for gaussian; a layer without --scale for laplace",
+        )
+    return make_noise(name, scale)
+
+
+def _certified(
+    classifier: Any, examples: tuple[Any, Any], folder: Path | None, *, quiet: bool, **asked: Any
+) -> "Certificates":
+    """The run itself, with a bar, and its votes kept on the way."""
+    from privet.certification import certify as run
+
+    with _bar(len(examples[0]), quiet=quiet) as shown:
 
         def watch(tally: "Tally") -> None:
             shown(tally)
-            _keep_votes(tally, out_folder)
+            _keep_votes(tally, folder)
 
-        found = certified(
-            open_classifier(loaded, device=device_named(device)),
-            x,
-            y,
-            noise=smoothing,
-            alpha=alpha,
-            n0=n0,
-            n=n,
-            mode=mode,
-            radius=max(asked) if asked and radius is None and mode == "curve" else radius,
-            reference=reference,
-            batch=batch,
-            tally=_earlier(out_folder),
-            watch=watch,
-        )
-    listed = asked or ([radius] if radius and mode == "decision" else even_radii(found))
-    record = {"release": str(release), "data": dataset.name, **found.summary(listed)}
-    if not dataset.test_is_public:
-        record["private"] = "computed on private test records: not for release"
-    _tell(found, record, out_folder, as_json=json)
+        return run(classifier, *examples, **asked, tally=_earlier(folder), watch=watch)
 
 
 def _tell(
@@ -142,6 +236,8 @@ def _tell(
     out.print(_table(record))
     votes = f"{record['samples']:,} votes, {record['abstained']} of {record['images']} abstained"
     out.print(f"alpha {record['alpha']:g} for each example; {votes}", highlight=False)
+    if str(record.get("compiled", "")).startswith("no"):
+        err.print(f"privet: not compiled: {record['compiled'][4:]}", style="yellow")
     if "private" in record:
         err.print(f"privet: {record['private']}", style="yellow", soft_wrap=True)
     if folder is not None:
@@ -155,7 +251,7 @@ def _table(record: dict[str, Any]) -> Any:
     table = Table("radius", *(f"{row['radius']:g}" for row in rows))
     table.title = f"certified accuracy on {record['images']} examples ({record['norm']})"
     table.add_row(
-        f"{record['noise']} {record['scale']:g}",
+        f"{record['noise']} {record['scale']:.4g}",
         *(f"{100 * row['accuracy']:.1f} %" for row in rows),
     )
     for column in table.columns[1:]:

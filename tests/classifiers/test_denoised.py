@@ -1,0 +1,140 @@
+"""A denoiser in front: order, shapes, NaNs, and radii that rise exactly as predicted."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from privet.certification import Gaussian, certify
+from privet.classifiers import Classifier, denoised, open_classifier
+from privet.errors import InputError
+
+
+class Known(nn.Module):
+    """It knows that the second coordinate of every clean input is 0.7."""
+
+    def forward(self, x):
+        return torch.stack([x[:, 0], torch.full_like(x[:, 1], 0.7)], dim=1)
+
+
+@pytest.fixture
+def diagonal():
+    """Class 1 where x0 + x1 > 1; scores are signed l2 distances."""
+    model = nn.Linear(2, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[-1.0, -1.0], [1.0, 1.0]]) / 2**0.5 / 2)
+        model.bias.copy_(torch.tensor([1.0, -1.0]) / 2**0.5 / 2)
+    return model
+
+
+POINTS = torch.tensor([[0.5, 0.7], [0.4, 0.7], [0.1, 0.7]])
+ASKED = {"noise": Gaussian(0.1), "n": 20_000, "seed": 1, "batch": 2000, "reference": True}
+
+
+def test_radii_rise_exactly_as_predicted(diagonal):
+    """Without: |x0 + x1 - 1| / sqrt(2). With: only noise along x0 is left, |x0 - 0.3|."""
+    labels = torch.tensor([1, 1, 0])
+    plain = certify(diagonal, POINTS, labels, **ASKED)
+    helped = certify(diagonal, POINTS, labels, **ASKED, denoiser=Known())
+    gap = (POINTS[:, 0].numpy() - 0.3).astype(float)
+    assert np.all(helped.radius <= np.abs(gap))
+    assert helped.radius == pytest.approx(np.abs(gap), rel=0.05)
+    assert plain.radius == pytest.approx(np.abs(gap) / 2**0.5, rel=0.05)
+    assert helped.prediction.tolist() == [1, 1, 0]
+
+
+def test_noise_then_denoiser_then_classifier():
+    """Who sees what: the denoiser noisy inputs, the classifier what it made of them."""
+    seen = {"denoiser": [], "classifier": []}
+
+    class Rounding(nn.Module):
+        def forward(self, x):
+            seen["denoiser"].append(x.clone())
+            return x.round()
+
+    def scores(x):
+        seen["classifier"].append(x.clone())
+        return torch.stack([x[:, 0], -x[:, 0]], dim=1)
+
+    inner = Classifier(name="t", scores=scores, shape=(2,), classes=2, device=torch.device("cpu"))
+    certify(inner, torch.ones(1, 2), torch.tensor([0]), noise=Gaussian(0.1), denoiser=Rounding())
+    noisy, made = torch.cat(seen["denoiser"][1:]), torch.cat(seen["classifier"])
+    assert noisy.std() == pytest.approx(0.1, rel=0.1)
+    assert torch.equal(made, noisy.round())
+
+
+def test_what_the_denoiser_cannot_do_votes_for_nobody():
+    """A NaN that the classifier would hide is still a vote against."""
+
+    class Broken(nn.Module):
+        def forward(self, x):
+            return torch.where(x > 0.5, torch.nan, x)
+
+    def scores(x):
+        return torch.stack([x.nan_to_num()[:, 0] + 1, x.nan_to_num()[:, 0]], dim=1)
+
+    inner = Classifier(name="t", scores=scores, shape=(1,), classes=2, device=torch.device("cpu"))
+    found = denoised(inner, Broken()).scores(torch.tensor([[0.2], [0.9]]))
+    assert found[0].tolist() == pytest.approx([1.2, 0.2])
+    assert found[1].isnan().all()
+    run = certify(
+        inner,
+        torch.tensor([[0.2], [0.9]]),
+        torch.tensor([0, 0]),
+        noise=Gaussian(0.01),
+        denoiser=Broken(),
+        n=1000,
+        seed=0,
+    )
+    assert run.prediction.tolist() == [0, -1]
+
+
+def test_a_denoiser_is_put_in_evaluation_mode(diagonal):
+    model = nn.Sequential(nn.Dropout(0.5))
+    pair = denoised(open_classifier(diagonal, shape=(2,)), model)
+    assert torch.equal(pair.scores(POINTS), diagonal(POINTS))
+    assert pair.differentiable
+    assert pair.module is None
+    assert "Sequential" in pair.name
+
+
+@pytest.mark.parametrize(
+    ("denoiser", "said"),
+    [
+        (nn.Linear(2, 3), "another shape"),
+        (nn.Linear(3, 3), "does not take"),
+        ("images.pt", "not a denoiser"),
+    ],
+)
+def test_what_does_not_fit_is_refused(diagonal, denoiser, said):
+    with pytest.raises(InputError, match=said):
+        denoised(open_classifier(diagonal, shape=(2,)), denoiser)
+
+
+def test_a_file_is_a_denoiser(diagonal, tmp_path):
+    """x -> clip(x, 0, 1), by its ONNX operators and by onnxruntime."""
+    onnx = pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
+    pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
+    from onnx import TensorProto, helper, numpy_helper
+
+    def file(name, *operators):
+        ends = [numpy_helper.from_array(np.float32(v), n) for n, v in (("l", 0.0), ("h", 1.0))]
+        kind = [helper.make_tensor_value_info(v, TensorProto.FLOAT, ["n", 2]) for v in "xy"]
+        graph = helper.make_graph(list(operators), "g", kind[:1], kind[1:], ends)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        model.ir_version = 9
+        onnx.save(model, str(tmp_path / name))
+        return tmp_path / name
+
+    clip = helper.make_node("Clip", ["x", "l", "h"], ["y"])
+    twice = [
+        helper.make_node("Abs", ["x"], ["a"]),
+        helper.make_node("Clip", ["a", "l", "h"], ["y"]),
+    ]
+    x = torch.tensor([[1.5, 0.2], [0.4, 2.0]])
+    inner = open_classifier(diagonal, shape=(2,))
+    for path, known in ((file("clip.onnx", clip), True), (file("abs.onnx", *twice), False)):
+        pair = denoised(inner, path)
+        assert torch.allclose(pair.scores(x), inner.scores(x.clamp(0, 1)))
+        assert pair.differentiable == known
+        assert path.name in pair.name

@@ -1,0 +1,123 @@
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import privet as library
+from privet import cli
+from privet.commands.recording import require_recordable
+from privet.errors import InputError
+from privet.release import add_measured
+from privet.signing import new_key, sign
+from privet.verification import verify
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from command_line import privet
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("releases") / "digits"
+    outcome = privet(
+        "train", "dpsgd", "--data", "digits", "--epsilon", "3", "--epochs", "5",
+        "--model", "linear", "--out", folder, home=tmp_path_factory.mktemp("home"),
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    return folder
+
+
+@pytest.fixture
+def release(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "release")
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as end:
+        cli.main([*map(str, arguments)])
+    return end.value.code
+
+
+def card(folder):
+    return json.loads((folder / "trust.json").read_text())
+
+
+ATTACK = ["--attacks", "fgsm,pgd", "--sizes", "0.05,0.1", "--examples", "50", "--steps", "5"]
+CERTIFY = ["--scale", "0.1", "--n", "500", "--radii", "0,0.1", "--examples", "50"]
+
+
+def test_figures_come_onto_the_card_and_into_the_report(release, capsys):
+    before = card(release)
+    assert run("attack", release, *ATTACK, "--record", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = card(release)["attacks"]
+    assert [(r["attack"], r["size"]) for r in rows] == [
+        (a, s) for a in ("fgsm", "pgd", "worst case") for s in (0.05, 0.1)
+    ]
+    assert [r["accuracy"] for r in rows[4:]] == found["robust_accuracy"]
+    assert {r["examples"] for r in rows} == {50}
+    assert rows[2]["settings"]["steps"] == 5
+    assert run("certify", release, *CERTIFY, "--record", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    certified = card(release)["robustness"]
+    assert [(r["radius"], r["certified_accuracy"]) for r in certified] == [
+        (r["radius"], r["accuracy"]) for r in found["certified_accuracy"]
+    ]
+    assert {(r["alpha"], r["n"], r["scale"]) for r in certified} == {(0.001, 500, 0.1)}
+    after = card(release)
+    assert {k: v for k, v in after.items() if k not in ("attacks", "robustness")} == {
+        k: v for k, v in before.items() if k not in ("attacks", "robustness")
+    }
+    outcome = verify(release)
+    assert outcome.ok, outcome.findings
+    assert {"attacks figures", "robustness figures"} <= {f.check for f in outcome.findings}
+    assert "worst case" in (release / "report.html").read_text()
+
+
+def test_a_second_measurement_stands_beside_the_first(release, capsys):
+    for _ in range(2):
+        assert run("attack", release, *ATTACK, "--record") == 0
+    capsys.readouterr()
+    rows = card(release)["attacks"]
+    assert [r["run"] for r in rows] == [1] * 6 + [2] * 6
+    assert [r["accuracy"] for r in rows[:6]] == [r["accuracy"] for r in rows[6:]]
+
+
+def test_nothing_is_recorded_unless_asked_for(release, capsys):
+    before = {p.name: p.read_bytes() for p in release.iterdir() if p.is_file()}
+    assert run("attack", release, *ATTACK) == 0
+    assert run("certify", release, *CERTIFY) == 0
+    capsys.readouterr()
+    assert {p.name: p.read_bytes() for p in release.iterdir() if p.is_file()} == before
+
+
+def test_a_signed_release_stays_as_it_was_signed(release, tmp_path, capsys):
+    secret, public = new_key(tmp_path / "key")
+    sign(release, secret)
+    assert run("attack", release, *ATTACK, "--record") == 2
+    assert "signed" in capsys.readouterr().err
+    assert verify(release, key=public).ok
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "config.json", "trust.json"])
+def test_recording_blesses_no_change(release, file):
+    content = (release / file).read_bytes()
+    changed = content.replace(b"digits", b"digitz") if b"digits" in content else content + b"\n"
+    (release / file).write_bytes(changed)
+    with pytest.raises(InputError, match="changed after it was made") as error:
+        add_measured(release, "attacks", [{"attack": "pgd"}])
+    assert file in str(error.value)
+
+
+def test_only_measured_parts_take_figures(release):
+    with pytest.raises(InputError, match="no such part"):
+        add_measured(release, "privacy", [{"epsilon": 0.1}])
+
+
+def test_private_test_records_stay_off_the_card(make_data):
+    private = make_data(test_is_public=False)
+    require_recordable(private, record=False)
+    require_recordable(library.data.load("digits"), record=True)
+    with pytest.raises(InputError, match="private test records"):
+        require_recordable(private, record=True)
