@@ -20,6 +20,7 @@ from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
 from privet.commands.attack import attack
 from privet.commands.bench import bench_app
+from privet.commands.bench_certify import certify as bench_certify
 from privet.commands.certify import certify
 from privet.commands.data import data_app
 from privet.commands.ledger import ledger_app
@@ -36,6 +37,7 @@ app = App(
 )
 app.command(attack)
 app.command(bench_app)
+bench_app.command(bench_certify)
 app.command(certify)
 app.command(data_app)
 app.command(ledger_app)
@@ -64,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"missing package: {error.name}. Fix: install privet again, with its extras", 3)
     except KeyboardInterrupt as stop:
         what, code = ("terminated", 143) if isinstance(stop, Terminated) else ("interrupted", 130)
-        _fail(f"{what}; `privet resume` continues a run that had an --out folder", code)
+        _fail(f"{what}; --out keeps what it has, and `privet resume` continues training", code)
     except sqlite3.OperationalError as error:
         _fail(f"the ledger cannot be written: {error}. Fix: check disk space and PRIVET_HOME", 3)
     except OSError as error:
@@ -120,16 +122,18 @@ def train(
     /,
     *,
     data: str,
-    epsilon: float,
-    delta: float = 1e-5,
+    epsilon: float | None = None,
+    delta: float | None = None,
     out: Path,
     data_dir: DataDir = None,
     options: Options = TrainingOptions(),  # noqa: B008 - frozen
     json: Json = False,
 ) -> None:
-    """Train a private classifier and write its release.
+    """Train a classifier, private unless the method is `plain`, and write its release.
 
     Example: privet train dpsgd --data digits --epsilon 3 --out runs/digits
+
+    Example: privet train plain --data digits --adversarial madry --out runs/robust
 
     Parameters
     ----------
@@ -138,9 +142,10 @@ def train(
     data
         A name from `privet data list`, or your description file (.toml).
     epsilon
-        Privacy target under add/remove neighbours; smaller is more private.
+        Privacy target under add/remove neighbours; smaller is more private. Every private method
+        needs one; plain takes none.
     delta
-        Of the target; well below 1 / size of the data.
+        Of the target; well below 1 / size of the data; default 1e-5.
     out
         Folder of the release, new or empty; a killed run is continued by `privet resume OUT`.
     data_dir
@@ -153,10 +158,11 @@ def train(
     import privet
     from privet.engine.ranks import Ranks
     from privet.guarantee import check_target
-    from privet.training.registry import find_method
+    from privet.training.registry import find_method, require_target
 
-    find_method(method)
-    check_target(epsilon, delta)
+    require_target(find_method(method), epsilon, delta)
+    if epsilon is not None:
+        check_target(epsilon, 1e-5 if delta is None else delta)
     with Ranks.joined() as ranks, _progress(quiet=json) as watch:
         with ranks.agreed():
             loaded = privet.data.load(data, data_dir)
@@ -272,17 +278,17 @@ def resume(folder: Path, /, *, json: Json = False) -> None:
     """
     import privet
     from privet.engine.ranks import Ranks
-    from privet.training import dpsgd
+    from privet.training.registry import find_method
     from privet.tuning import resume as resume_search
 
     searches = _searches(folder)
     with Ranks.joined() as ranks, _progress(quiet=json, of_trials=searches) as watch:
         with ranks.agreed():
-            found = _reference_in(folder) if ranks.leads else {}
-        found = ranks.told(found)
+            method, found = _begun_in(folder) if ranks.leads else ("", {})
+        method, found = ranks.told((method, found))
         with ranks.agreed():
             loaded = privet.data.load(found["name"], found["data_dir"])
-        go_on = resume_search if searches else dpsgd.resume
+        go_on = resume_search if searches else find_method(method).resume
         release = go_on(folder, loaded, watch=watch)
     if ranks.leads:
         _show_release(release.trust, folder, as_json=json)
@@ -296,7 +302,8 @@ def _searches(folder: Path) -> bool:
     return begun.exists() and "search" in read_json(begun)
 
 
-def _reference_in(folder: Path) -> dict[str, str | None]:
+def _begun_in(folder: Path) -> tuple[str, dict[str, str | None]]:
+    """The method of a run, and where its data are."""
     from privet.training.run_folder import RunFolder
 
     _, record = RunFolder.open(folder)
@@ -304,9 +311,9 @@ def _reference_in(folder: Path) -> dict[str, str | None]:
     if not reference:
         raise InputError(
             "the run does not say where its data are",
-            fix="resume it from Python: privet.training.dpsgd.resume(folder, data)",
+            fix=f"resume it from Python: privet.training.{record['method']}.resume(folder, data)",
         )
-    return reference
+    return record["method"], reference
 
 
 @app.command

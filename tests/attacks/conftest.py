@@ -1,6 +1,7 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -42,6 +43,33 @@ def make_linear():
         return SimpleNamespace(classifier=classifier, w=w, f=f, x=x, y=(f(x) < 0).long())
 
     return make
+
+
+@pytest.fixture
+def hilly():
+    """Two classes whose lead has many hills and stays above zero: nobody is fooled, so every input
+    that an attack asks about is seen, in double precision. `loss` and `gradient` are closed forms
+    of the cross entropy, in NumPy, for one image."""
+    seen = []
+
+    def scores(x):
+        seen.append(x.detach().numpy().copy())
+        lead = 1.5 + torch.sin(12 * x.flatten(1)).mean(1)
+        return torch.stack([lead, torch.zeros_like(lead)], 1)
+
+    def loss(x):
+        return np.log1p(np.exp(-1.5 - np.sin(12 * x).mean()))
+
+    def gradient(x):
+        lead = 1.5 + np.sin(12 * x).mean()
+        return -12 * np.cos(12 * x) / x.size / (1 + np.exp(lead))
+
+    generator = torch.Generator().manual_seed(0)
+    x = 0.3 + 0.4 * torch.rand(8, 5, generator=generator, dtype=torch.float64)
+    return SimpleNamespace(
+        classifier=classifier_of(scores, (5,), 2),
+        seen=seen, loss=loss, gradient=gradient, x=x, y=torch.zeros(8).long(),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

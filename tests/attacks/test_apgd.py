@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
@@ -58,6 +59,57 @@ def test_the_best_point_is_remembered(state):
     assert (state.top_gradient[:, 0] == 7).tolist() == [True, False, False, False]
     assert state.rises.tolist() == [1.0, 1.0, 0.0, 0.0]
     assert torch.equal(state.top[0], state.x[0])
+
+
+def projected(point, x, size, norm):
+    d = point - x
+    if norm == "linf":
+        return x + np.clip(d, -size, size)
+    return x + d * min(1.0, size / np.linalg.norm(d))
+
+
+def algorithm_1(hilly, x, start, size, norm, steps):
+    """The paper's, for one image far from the box's ends; the points that it visits, and how often
+    it went back. As in the authors' code, a checkpoint replaces the point just reached."""
+    unit = np.sign if norm == "linf" else lambda g: g / np.linalg.norm(g)
+    points, losses, eta, back = [start], [hilly.loss(start)], 2 * size, 0
+    previous, halved_then, best_then, last = start, True, None, 0
+    for k in range(1, steps + 1):
+        here = points[-1]
+        z = projected(here + eta * unit(hilly.gradient(here)), x, size, norm)
+        if k > 1:
+            z = projected(here + 0.75 * (z - here) + 0.25 * (here - previous), x, size, norm)
+        previous = here
+        points.append(z)
+        losses.append(hilly.loss(z))
+        if k in checkpoints(steps)[1:] and k < steps:
+            best = int(np.argmax(losses))
+            rises = sum(after > before for before, after in pairwise(losses[last : k + 1]))
+            stuck = not halved_then and max(losses) == best_then
+            halved_then = rises < 0.75 * (k - last) or stuck
+            best_then, last = max(losses), k
+            if halved_then:
+                eta, back = eta / 2, back + 1
+                points[-1] = points[best]  # the next step begins there; its loss stays noted
+    return points, back
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_every_step_is_that_of_algorithm_1(norm, hilly):
+    """Catches a loss noted with the wrong sign, a lost momentum, a step that is never halved."""
+    size, steps = 0.12, 60
+    create("apgd-ce", norm=norm, steps=steps)(hilly.classifier, hilly.x, hilly.y, size=size)
+    asked = np.stack(hilly.seen[1:])  # the first are the images themselves
+    assert len(asked) == steps + 1
+    backs = []
+    for i, x in enumerate(hilly.x.numpy()):
+        points, back = algorithm_1(hilly, x, asked[0, i], size, norm, steps)
+        moved = np.stack(points)
+        at = [k for k in range(steps + 1) if k not in checkpoints(steps)]
+        np.testing.assert_allclose(asked[at, i], moved[at], atol=1e-9)
+        backs.append(back)
+    assert max(backs) > 2
+    assert min(backs) < max(backs)
 
 
 def test_it_fools_what_others_do_within_a_point(digits):

@@ -12,7 +12,9 @@ from privet.attacks.geometry import norms
 from privet.classifiers import Classifier
 from privet.errors import InputError
 
-TABLE = [(name, norm) for name, kind in ATTACKS.items() for norm in kind.norms]
+# AutoAttack is a package of its own, and slow: test_autoattack.py.
+OWN = {name: kind for name, kind in ATTACKS.items() if name != "autoattack"}
+TABLE = [(name, norm) for name, kind in OWN.items() for norm in kind.norms]
 QUICK = {
     "ifgsm": {"steps": 5}, "mim": {"steps": 5}, "pgd": {"steps": 5, "restarts": 2},
     "apgd-ce": {"steps": 8}, "apgd-dlr": {"steps": 8}, "deepfool": {"iterations": 4},

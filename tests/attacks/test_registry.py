@@ -7,7 +7,8 @@ from privet.errors import InputError
 
 def test_every_attack_is_found_by_its_name_and_says_what_it_is():
     assert list(ATTACKS) == [
-        "fgsm", "ifgsm", "mim", "pgd", "apgd-ce", "apgd-dlr", "cw", "deepfool", "square"
+        "fgsm", "ifgsm", "mim", "pgd", "apgd-ce", "apgd-dlr", "cw", "deepfool", "square",
+        "autoattack",
     ]  # fmt: skip
     for name, kind in ATTACKS.items():
         assert find_attack(name) is kind

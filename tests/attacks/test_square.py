@@ -44,6 +44,34 @@ def test_mass_is_moved_and_the_ball_is_used_up(shape):
         assert (norms(delta, "l2") > 0.14).all()  # what was unused went into the window
 
 
+def test_the_first_window_gets_the_mass_of_both_and_the_second_is_emptied():
+    """Per channel, squares are kept: what was there and an equal share of what the ball had left.
+    Catches a second window that is left out, not emptied, or not counted."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.full((12, 3, 12, 12), 0.5)
+    delta = 0.02 * torch.randn(x.shape, generator=generator)
+    delta *= 0.1 / norms(delta, "l2").view(-1, 1, 1, 1)
+    changed = square._transported(delta, x, 0.2, 16 / 144, generator)
+    unused = 0.2**2 - 0.1**2
+    kept = (delta**2).sum((2, 3)) + unused / 3
+    torch.testing.assert_close((changed**2).sum((2, 3)), kept, rtol=1e-4, atol=0)
+    emptied, same = changed == 0, (changed - delta).abs() < 1e-7
+    filled = ~emptied & ~same
+    side = int(filled[0, 0].any(0).sum())
+    apart = 0
+    for image in range(12):
+        for channel in range(3):  # both windows are at the same place in all channels
+            assert torch.equal(filled[image, channel], filled[image, 0])
+            assert torch.equal(emptied[image, channel], emptied[image, 0])
+        assert int(filled[image, 0].sum()) == side**2
+        hole = emptied[image, 0].nonzero()
+        if len(hole) == side**2:
+            apart += 1
+            assert (hole.amax(0) - hole.amin(0) == side - 1).all()  # a window, too
+    assert side >= 3
+    assert apart > 3
+
+
 def test_patterns_are_two_opposite_bumps_of_norm_one():
     pattern = square._pattern(5, 6, torch.zeros(1))
     assert float(pattern.norm()) == pytest.approx(1)

@@ -48,6 +48,25 @@ def test_what_is_not_the_default_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"input_noise": 0.25, "views": 2}, ["2 random view(s) of each example (noise 0.25)"]),
+        (
+            {"augment": "shift", "input_noise": 0.1},
+            ["1 random view(s) of each example (shift and noise 0.1)"],
+        ),
+        (
+            {"adversarial": "madry", "adversarial_norm": "l2", "adversarial_size": 0.5},
+            ["adversarial training (madry, l2 0.5)"],
+        ),
+        ({"input_noise": 0.0, "adversarial": "none"}, []),
+    ],
+)
+def test_noise_and_adversarial_examples_are_named(config: dict[str, Any], said: list[str]) -> None:
+    assert list(unusual(trained({}, **config))) == said
+
+
+@pytest.mark.parametrize(
     ("clipping", "text"),
     [
         ({"name": "flat", "numbers": {}}, "flat"),

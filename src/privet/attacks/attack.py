@@ -125,9 +125,7 @@ class WithinBall(Attack):
     def _within(self, victim: Victim, x: Tensor, goal: Goal, size: float) -> Tensor:
         best = Best(victim, x, goal)
         if len(best.open()):
-            # A ball larger than the box is the box; an infinite one has no random points.
-            diameter = {"linf": 1.0, "l2": math.sqrt(x[0].numel()), "l1": float(x[0].numel())}
-            self._improve(victim, x, goal, min(size, diameter[self.norm]), best)
+            self._improve(victim, x, goal, at_most_the_box(size, x, self.norm), best)
         return best.x
 
     @abstractmethod
@@ -172,6 +170,12 @@ class MinimumNorm(Attack):
     @abstractmethod
     def _approach(self, victim: Victim, x: Tensor, goal: Goal, nearest: Nearest) -> None:
         """Offer inputs to `nearest`, which knows those that are at the goal already."""
+
+
+def at_most_the_box(size: float, x: Tensor, norm: Norm) -> float:
+    """A ball larger than the box is the box; an infinite one has no random points."""
+    count = x[0].numel()
+    return min(size, {"linf": 1.0, "l2": math.sqrt(count), "l1": float(count)}[norm])
 
 
 def only_within(found: Tensor, x: Tensor, size: float, norm: Norm) -> Tensor:

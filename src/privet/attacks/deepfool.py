@@ -19,6 +19,7 @@ boundary is the one between the target and the likeliest other class.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, final
 
 import torch
@@ -65,14 +66,13 @@ class DeepFool(MinimumNorm):
         rivals = self._rivals(victim.scores(x[rows]), goal.at(rows))
         here = x[rows]
         for _ in range(self.iterations):
-            gaps, slopes, scores = _linearised(victim, here, goal.at(rows), rivals)
-            open_ = ~nearest.offer(rows, here, scores)
-            rows, rivals = rows[open_], rivals[open_]
+            gaps, slopes = _linearised(victim, here, goal.at(rows), rivals)
+            here = (here + (1 + self.overshoot) * self._step(gaps, slopes)).clamp(0, 1)
+            # Scores first: a gradient for each rival would be wasted on those that have arrived.
+            open_ = ~nearest.offer(rows, here, victim.scores(here))
+            rows, rivals, here = rows[open_], rivals[open_], here[open_]
             if not len(rows):
                 return
-            step = self._step(gaps[open_], slopes[open_])
-            here = (here[open_] + (1 + self.overshoot) * step).clamp(0, 1)
-        nearest.offer(rows, here, victim.scores(here))
 
     def _rivals(self, scores: Tensor, goal: Goal) -> Tensor:
         """The classes that may take over, (n, candidates)."""
@@ -99,20 +99,15 @@ def _wide(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.dim() - 1))
 
 
-def _linearised(
-    victim: Victim, x: Tensor, goal: Goal, rivals: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gap and slope for each rival, and the scores."""
-    gaps, slopes = [], []
-    for column in rivals.T:
+def _linearised(victim: Victim, x: Tensor, goal: Goal, rivals: Tensor) -> tuple[Tensor, Tensor]:
+    """Gap and slope for each rival."""
 
-        def lead(scores: Tensor, goal: Goal, column: Tensor = column) -> Tensor:
-            ours = scores.gather(1, goal.labels[:, None])[:, 0]
-            if goal.targeted:
-                return ours - goal.rival(scores)
-            return scores.gather(1, column[:, None])[:, 0] - ours
+    def lead(scores: Tensor, goal: Goal, column: Tensor) -> Tensor:
+        ours = scores.gather(1, goal.labels[:, None])[:, 0]
+        if goal.targeted:
+            return ours - goal.rival(scores)
+        return scores.gather(1, column[:, None])[:, 0] - ours
 
-        slope, gap, scores = victim.gradient(x, goal, lead)
-        gaps.append(gap)
-        slopes.append(slope)
-    return torch.stack(gaps, 1), torch.stack(slopes, 1), scores
+    leads = [partial(lead, column=column) for column in rivals.T]
+    slopes, gaps, _ = victim.gradients(x, goal, leads)
+    return gaps, slopes

@@ -11,7 +11,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from privet.attacks.attack import WithinBall
+from privet.attacks.attack import Attack, at_most_the_box
 from privet.attacks.geometry import furthest, moved
 from privet.attacks.keeping import Best
 from privet.attacks.losses import Goal, find_loss
@@ -20,7 +20,7 @@ from privet.attacks.victim import Victim
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class FGSM(WithinBall):
+class FGSM(Attack):
     """Cheap and weak: for adversarial training, and to tell whether others are any good.
 
     Attributes:
@@ -32,8 +32,12 @@ class FGSM(WithinBall):
     name: ClassVar[str] = "fgsm"
     summary: ClassVar[str] = "one step along the gradient"
 
-    def _improve(self, victim: Victim, x: Tensor, goal: Goal, size: float, best: Best) -> None:
-        rows = best.open()
-        gradient, _, _ = victim.gradient(x[rows], goal.at(rows), find_loss(self.loss))
-        tried = moved(x[rows], furthest(gradient, x[rows], size, self.norm))
-        best.offer(rows, tried, victim.scores(tried))
+    def _within(self, victim: Victim, x: Tensor, goal: Goal, size: float) -> Tensor:
+        # One pass gives the gradient and says who is right: every other pass counts here.
+        gradient, _, scores = victim.gradient(x, goal, find_loss(self.loss))
+        best = Best(victim, x, goal, scores)
+        rows, size = best.open(), at_most_the_box(size, x, self.norm)
+        if len(rows):
+            tried = moved(x[rows], furthest(gradient[rows], x[rows], size, self.norm))
+            best.offer(rows, tried, victim.scores(tried))
+        return best.x

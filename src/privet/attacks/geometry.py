@@ -15,8 +15,9 @@ the projection of p is, with a = |p| in each coordinate and the sign of p,
     linf: min(a, size, room)        l2: min(s a, room)        l1: min(max(a - t, 0), room)
 
 where s <= 1 or t >= 0 is the number that makes the norm equal to size, and s = 1, t = 0 if the
-clipped p is inside already. The norm is monotone in s and in t, with kinks at known places: sorting
-them finds the number exactly (for l1 without the box: Duchi et al., 2008).
+clipped p is inside already. The norm is monotone in s and in t, with kinks at known places: the
+number is found exactly, t by sorting them (for l1 without the box: Duchi et al., 2008), s by
+growing the set of coordinates that reach the box (`_stretched`).
 """
 
 from typing import Final, Literal, get_args
@@ -132,20 +133,23 @@ def _shrunk(d: Tensor, x: Tensor, size: float, norm: Norm) -> Tensor:
 
 
 def _stretched(a: Tensor, room: Tensor, size: float) -> Tensor:
-    """min(s a, room) of l2 norm `size`, or the whole room where that is shorter."""
+    """min(s a, room) of l2 norm `size`, or the whole room where that is shorter.
+
+    Given the coordinates that reach the box, s has a closed form. Begin with none: s is then at
+    most the right one, since whatever the box cuts off, others must make up for; so those that
+    reach the box at this s do so in the end. Their number only grows: it ends exactly.
+    """
     a = a / a.amax(1, keepdim=True).clamp_min(1e-300)
-    kinks, order = torch.where(a > 0, room / a.clamp_min(1e-300), 0.0).sort(1)
-    full = (room.gather(1, order) ** 2).cumsum(1)  # of coordinates that have reached the box
-    squares = a.gather(1, order) ** 2
-    free = squares.flip(1).cumsum(1).flip(1)  # of those from this one on
-    later = torch.cat([free[:, 1:], torch.zeros_like(free[:, :1])], 1)
-    reached = full + kinks**2 * later
-    first = (reached < size**2).sum(1, keepdim=True)  # the first kink that is too far
-    inside = first < a.shape[1]
-    at = first.clamp_max(a.shape[1] - 1)
-    before = torch.where(at > 0, full.gather(1, (at - 1).clamp_min(0)), 0.0)
-    s = ((size**2 - before).clamp_min(0) / free.gather(1, at).clamp_min(1e-300)).sqrt()
-    return torch.where(inside, torch.minimum(s * a, room), room)
+    squares, filled = a**2, room**2
+    full = room <= 0
+    while True:
+        free = torch.where(full, 0.0, squares).sum(1, keepdim=True)
+        used = torch.where(full, filled, 0.0).sum(1, keepdim=True)
+        s = ((size**2 - used).clamp_min(0) / free.clamp_min(1e-300)).sqrt()
+        more = full | (s * a >= room)
+        if torch.equal(more, full):
+            return torch.where(full, room, s * a)
+        full = more
 
 
 def _thresholded(a: Tensor, room: Tensor, size: float) -> Tensor:

@@ -14,9 +14,10 @@ class Best:
     One that reaches the goal beats one that does not; among equals the lower margin wins.
     """
 
-    def __init__(self, victim: Victim, x: Tensor, goal: Goal) -> None:
+    def __init__(self, victim: Victim, x: Tensor, goal: Goal, scores: Tensor | None = None) -> None:
+        """`scores` of x, where the caller has them already."""
         self.x, self._goal, self._goes_on = x.clone(), goal, victim.random
-        scores = victim.scores(x)
+        scores = victim.scores(x) if scores is None else scores
         self._reached, self._margin = goal.reached(scores), goal.margin(scores)
 
     def open(self) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from privet.attacks.apgd import APGDCE, APGDDLR
 from privet.attacks.attack import Attack
+from privet.attacks.autoattack import AutoAttack
 from privet.attacks.cw import CW
 from privet.attacks.deepfool import DeepFool
 from privet.attacks.fgsm import FGSM
@@ -16,10 +17,17 @@ from privet.attacks.square import Square
 from privet.errors import InputError
 
 ATTACKS: Final[dict[str, type[Attack]]] = {
-    kind.name: kind for kind in (FGSM, IFGSM, MIM, PGD, APGDCE, APGDDLR, CW, DeepFool, Square)
+    kind.name: kind
+    for kind in (FGSM, IFGSM, MIM, PGD, APGDCE, APGDDLR, CW, DeepFool, Square, AutoAttack)
 }
 # What others call them, where the nearest spelling would mislead.
-OTHER_NAMES: Final = {"bim": "ifgsm", "mifgsm": "mim", "apgd": "apgd-ce", "c&w": "cw"}
+OTHER_NAMES: Final = {
+    "bim": "ifgsm",
+    "mifgsm": "mim",
+    "apgd": "apgd-ce",
+    "c&w": "cw",
+    "aa": "autoattack",
+}
 
 
 def find_attack(name: object) -> type[Attack]:

@@ -51,8 +51,8 @@ def attack(
     """Attack a classifier and say which images hold.
 
     Args:
-        names: attacks by name (fgsm, ifgsm, mim, pgd, apgd-ce, apgd-dlr, cw, deepfool, square), or
-            configured ones; their norm must be the one below.
+        names: attacks by name (fgsm, ifgsm, mim, pgd, apgd-ce, apgd-dlr, cw, deepfool, square,
+            autoattack), or configured ones; their norm must be the one below.
         source: a classifier, or a release or its folder.
         x: inputs in [0, 1]; those of a data set are `data.bounds.clamp_and_scale(data.test.x)`.
         y: true classes.

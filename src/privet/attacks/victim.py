@@ -1,5 +1,6 @@
 """The classifier as attacks see it: scores and gradients, averaged over its own noise."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,26 +41,39 @@ class Victim:
 
         NaN and infinite entries of the gradient become zero: they point nowhere.
         """
-        gradient, losses, scores = self._once(x, goal, loss)
-        for _ in range(self.draws - 1):
-            more = self._once(x, goal, loss)
-            gradient, losses, scores = gradient + more[0], losses + more[1], scores + more[2]
-        gradient = (gradient / self.draws).nan_to_num(0.0, 0.0, 0.0)
-        return gradient, losses / self.draws, scores / self.draws
+        gradients, losses, scores = self.gradients(x, goal, [loss])
+        return gradients[:, 0], losses[:, 0], scores
 
-    def _once(self, x: Tensor, goal: Goal, loss: Loss) -> tuple[Tensor, Tensor, Tensor]:
+    def gradients(
+        self, x: Tensor, goal: Goal, losses: Sequence[Loss]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same for several losses after one pass: (n, losses, ...) each, and scores."""
+        slopes, values, scores = self._once(x, goal, losses)
+        for _ in range(self.draws - 1):
+            more = self._once(x, goal, losses)
+            slopes, values, scores = slopes + more[0], values + more[1], scores + more[2]
+        slopes = (slopes / self.draws).nan_to_num(0.0, 0.0, 0.0)
+        return slopes, values / self.draws, scores / self.draws
+
+    def _once(self, x: Tensor, goal: Goal, losses: Sequence[Loss]) -> tuple[Tensor, Tensor, Tensor]:
         with torch.enable_grad():
             inputs = x.detach().requires_grad_()
             scores = self.classifier.scores(inputs)
-            losses = loss(scores, goal)
-            # Each input's scores depend on that input alone: the sum keeps gradients apart.
-            through = losses.requires_grad
-            found = torch.autograd.grad(losses.sum(), inputs, allow_unused=True) if through else ()
-        gradient = next(iter(found), None)
-        if gradient is None:
+            values = [loss(scores, goal) for loss in losses]
+            slopes = [self._slope(v, inputs, last=v is values[-1]) for v in values]
+        return torch.stack(slopes, 1), torch.stack(values, 1).detach(), scores.detach()
+
+    def _slope(self, losses: Tensor, inputs: Tensor, *, last: bool) -> Tensor:
+        # Each input's scores depend on that input alone: the sum keeps gradients apart.
+        found = (
+            torch.autograd.grad(losses.sum(), inputs, retain_graph=not last, allow_unused=True)
+            if losses.requires_grad
+            else (None,)
+        )
+        if found[0] is None:
             raise InputError(
                 "no gradient goes through the classifier",
                 got=self.classifier.name,
                 fix="attack it by scores alone: square",
             )
-        return gradient, losses.detach(), scores.detach()
+        return found[0]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
+from privet.commands.recording import Record, record_attacks, require_recordable
 from privet.commands.screen import DataDir, Json, err, out, print_json
 from privet.commands.subjects import chosen_examples, device_named, listed, numbers
 
@@ -32,6 +33,7 @@ def attack(
     seed: int = 0,
     device: str = "cpu",
     out_folder: Annotated[Path | None, Parameter(name="--out")] = None,
+    record: Record = False,
     json: Json = False,
 ) -> None:
     """Attack a release with adversarial inputs: robust accuracy by attack and size.
@@ -69,6 +71,8 @@ def attack(
         cpu, cuda, ...
     out_folder
         Where attack.json, attack.csv and attack.svg go; default: nowhere.
+    record
+        Add the figures to the release's trust card; what stands there is kept.
     json
         Print the record as JSON, nothing else.
     """
@@ -85,6 +89,7 @@ def attack(
     require_finished(release)
     loaded = Release.load(release)
     dataset = load(data or str(loaded.trust["data"]["name"]), data_dir)
+    require_recordable(dataset, record=record)
     x, y = chosen_examples(loaded, dataset, examples)
     with _bar(len(names), quiet=json) as watch:
         result = sweep(
@@ -99,10 +104,12 @@ def attack(
             seed=seed,
             watch=watch,
         )
-    record = {"release": str(release), "data": dataset.name, **result.to_json()}
+    found = {"release": str(release), "data": dataset.name, **result.to_json()}
     if not dataset.test_is_public:
-        record["private"] = "computed on private test records: not for release"
-    _tell(result, record, out_folder, as_json=json)
+        found["private"] = "computed on private test records: not for release"
+    if record:
+        record_attacks(release, found)
+    _tell(result, found, out_folder, as_json=json)
 
 
 def _tell(

@@ -3,7 +3,8 @@
 | name         | what a step does                                                              |
 |--------------|-------------------------------------------------------------------------------|
 | plain        | PyTorch as written: zero_grad, mean cross entropy, backward, step             |
-| plain-best   | the same in the fastest of: as written, channels last, and on CUDA compiled   |
+| plain-best   | the same in the fastest of: as written, channels last, each also in pieces    |
+|              | that add up, and on CUDA compiled                                             |
 | privet       | the engine's own: Poisson sample, clip, sum, secret noise, fingerprint, step; |
 |              | in the faster of: as in training, and where it is asked for compiled          |
 | opacus-hooks | `GradSampleModule` and `DPOptimizer`                                          |
@@ -18,7 +19,7 @@ here. A contestant with several variants (whole batch or in pieces) is timed in 
 
 import difflib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, final
@@ -96,35 +97,52 @@ def _pieces(task: Task, rows: int) -> list[tuple[Tensor, Tensor]]:
 
 def plain(task: Task, model: nn.Module) -> Ready:
     """PyTorch as written."""
-    return _plain(task, model, model, task.first(task.batch))
+    return _plain(task, model, model, [task.first(task.batch)])
 
 
 def channels_last(task: Task, model: nn.Module) -> Ready:
     """Images and filters laid out with the channels last."""
-    x, y = task.first(task.batch)
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return _plain(task, model, model, (x.contiguous(memory_format=torch.channels_last), y))
+    return _channels_last(task, model, task.batch)
+
+
+def in_pieces(task: Task, model: nn.Module) -> Ready:
+    """Gradients added up over pieces that stay in a cache."""
+    return _plain(task, model, model, _pieces(task, task.rows_at_once))
+
+
+def in_pieces_channels_last(task: Task, model: nn.Module) -> Ready:
+    """Both."""
+    return _channels_last(task, model, task.rows_at_once)
 
 
 def compiled(task: Task, model: nn.Module) -> Ready:
     """By `torch.compile`, for this very size."""
     torch.compiler.reset()  # it counts what it compiled for other models and gives up at eight
-    return _plain(task, model, torch.compile(model, dynamic=False), task.first(task.batch))
+    return _plain(task, model, torch.compile(model, dynamic=False), [task.first(task.batch)])
+
+
+def _channels_last(task: Task, model: nn.Module, rows: int) -> Ready:
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    laid = torch.channels_last
+    pieces = [(x.contiguous(memory_format=laid), y) for x, y in _pieces(task, rows)]
+    return _plain(task, model, model, pieces)
 
 
 def _plain(
     task: Task,
     model: nn.Module,
     called: Callable[[Tensor], Tensor],
-    batch: tuple[Tensor, Tensor],
+    pieces: Sequence[tuple[Tensor, Tensor]],
 ) -> Ready:
-    optimizer, (x, y) = _sgd(model), batch
+    optimizer = _sgd(model)
 
     def step() -> None:
         optimizer.zero_grad()
-        with task.passes():
-            loss = F.cross_entropy(called(x), y)
-        loss.backward()  # type: ignore[no-untyped-call]
+        for x, y in pieces:
+            with task.passes():
+                loss = F.cross_entropy(called(x), y)
+            share = len(x) / task.batch
+            (loss if share == 1 else share * loss).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return Ready(step, optimizer)
@@ -267,6 +285,11 @@ def _plain_best(task: Task) -> Iterable[Variant]:
     yield Variant("as written", plain, bound=UNCLIPPED)
     if not task.workload.tokens:
         yield Variant("channels last", channels_last, bound=UNCLIPPED)
+    if task.batch > task.rows_at_once:
+        yield Variant("in pieces", in_pieces, bound=UNCLIPPED)
+        if not task.workload.tokens:
+            both = "in pieces, channels last"
+            yield Variant(both, in_pieces_channels_last, bound=UNCLIPPED)
     if task.device.type == "cuda":
         yield Variant("compiled", compiled, bound=UNCLIPPED, slow_to_build=True)
 

@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from privet.errors import FaultyEnvironment, InputError
 from privet.privacy.precision import find_precision
 
+MOST_THREADS: Final = 16  # for each core: more would only wait, and at some number none starts
 SHARE: Final = 0.9  # of the free memory that a benchmark may take
 MEMORY: Final = {
     "cpu": "peak of tensor memory taken in one step, by torch's profiler; libraries' own buffers"
@@ -41,8 +42,9 @@ def set_up(device: torch.device, threads: int | None, precision: str) -> Iterato
     """So many threads (None: as they are), a precision, an error instead of a full machine."""
     chosen = find_precision(precision, device)
     before = torch.get_num_threads()
-    if threads is not None and threads < 1:
-        raise InputError("bad number of threads", got=threads, expected="at least 1")
+    most = MOST_THREADS * (os.cpu_count() or 1)
+    if threads is not None and not 1 <= threads <= most:
+        raise InputError("bad number of threads", got=threads, expected=f"from 1 to {most}")
     torch.set_num_threads(threads or before)
     try:
         with chosen.products(device), _bounded_memory(device):
