@@ -49,7 +49,8 @@ def attack(
     release
         Its folder.
     attacks
-        Among fgsm, ifgsm, mim, pgd, apgd-ce, apgd-dlr, cw, deepfool, square; separated by commas.
+        Among fgsm, ifgsm, mim, pgd, apgd-ce, apgd-dlr, cw, deepfool, square, autoattack; separated
+        by commas.
         Default: fgsm,pgd,apgd-ce,deepfool,square; in l1 fgsm,pgd.
     norm
         Of perturbations: linf, l2 or l1.
