@@ -1,11 +1,17 @@
 """What an attack has found so far: nothing better is ever given up for something worse."""
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
 from privet.attacks.geometry import Norm, norms
 from privet.attacks.losses import Goal
 from privet.attacks.victim import Victim
+
+# Of the largest score, by which a shortened way still leads: in a batch of another size the same
+# input has scores that differ by rounding, and a judge must not find it on the other side.
+CLEAR: Final = 2.0**-18
 
 
 class Best:
@@ -48,16 +54,20 @@ class Nearest:
         there = goal.reached(victim.scores(x))
         self.distance = torch.where(there, 0.0, torch.inf).to(x.dtype)
 
-    def offer(self, rows: Tensor, x: Tensor, scores: Tensor) -> Tensor:
-        """Take what reaches the goal from nearer, and say which reached it at all."""
-        reached = self._goal.at(rows).reached(scores)
+    def offer(self, rows: Tensor, x: Tensor, scores: Tensor, *, clear: float = 0.0) -> Tensor:
+        """Take what reaches the goal from nearer, and say which reached it at all.
+
+        `clear` is by how much of the largest score, at least.
+        """
+        goal = self._goal.at(rows)
+        reached = goal.reached(scores) & (goal.margin(scores) <= -clear * scores.abs().amax(1))
         distance = norms(x - self._clean[rows], self._norm)
         nearer = reached & (distance < self.distance[rows])
         self.x[rows[nearer]], self.distance[rows[nearer]] = x[nearer], distance[nearer]
         return reached
 
     def shorten(self, victim: Victim, halvings: int) -> None:
-        """Bisect the way from each image to what was found, as far as the goal stays reached."""
+        """Bisect the way to what was found, as far as the goal stays clearly reached."""
         rows = ((self.distance > 0) & self.distance.isfinite()).nonzero()[:, 0]
         if not len(rows):
             return
@@ -67,5 +77,5 @@ class Nearest:
         for _ in range(halvings):
             middle = (low + high) / 2
             tried = start + middle.view(shape) * way
-            reached = self.offer(rows, tried, victim.scores(tried))
+            reached = self.offer(rows, tried, victim.scores(tried), clear=CLEAR)
             low, high = torch.where(reached, low, middle), torch.where(reached, middle, high)
