@@ -116,22 +116,14 @@ class Release:
         return cls(model=built, config=config, trust=trust)
 
 
-def add_measured(folder: str | Path, part: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add figures to the card of a release, and with it to its report and manifest.
+def require_addable(folder: str | Path) -> str:
+    """Refuse a release that figures cannot be added to; the answer names it as it is.
 
-    Nothing that stands there is replaced: whoever measures twice shows both. `run` counts the
-    measurements. A release whose files are not those of its manifest is refused, or this would
-    bless a change; so is a signed one, whose signature would break.
-
-    Args:
-        folder: of the release.
-        part: "robustness", "attacks" or "audit".
-        rows: one record for each figure; measured on records that are public.
+    One whose files are not those of its manifest is refused, or this would bless a change; so is a
+    signed one, whose signature would break.
     """
     folder = Path(folder)
     require_finished(folder)
-    if part not in MEASURED:
-        raise InputError("no such part of a card", got=part, expected=", ".join(MEASURED))
     if (folder / SIGNATURE).exists():
         raise InputError(
             "the release is signed as it is",
@@ -147,6 +139,34 @@ def add_measured(folder: str | Path, part: str, rows: Sequence[Mapping[str, Any]
             expected="files as in the manifest",
             fix="restore them",
         )
+    return str(digests["weights.safetensors"])
+
+
+def add_measured(
+    folder: str | Path, part: str, rows: Sequence[Mapping[str, Any]], *, of: str | None = None
+) -> None:
+    """Add figures to the card of a release, and with it to its report and manifest.
+
+    Nothing that stands there is replaced: whoever measures twice shows both. `run` counts the
+    measurements.
+
+    Args:
+        folder: of the release.
+        part: "robustness", "attacks" or "audit".
+        rows: one record for each figure; measured on records that are public.
+        of: what `require_addable` said before they were measured; other weights are refused.
+    """
+    folder = Path(folder)
+    if part not in MEASURED:
+        raise InputError("no such part of a card", got=part, expected=", ".join(MEASURED))
+    now = require_addable(folder)
+    if of is not None and of != now:
+        raise InputError(
+            "the release was exchanged while it was measured",
+            got=folder,
+            expected="the weights that the figures are of",
+            fix="measure it again",
+        )
     trust = read_json(folder / "trust.json")
     earlier = list(trust.get(part) or ())
     run = 1 + max((int(row.get("run", 0)) for row in earlier), default=0)
@@ -159,10 +179,12 @@ def _write_card(folder: Path, trust: Mapping[str, Any]) -> None:
     from privet.reports.recomputing import curves_of
 
     report = render_report(trust, curves_of(trust))
+    kept = {n: sha256(folder / n) for n in RELEASED_FILES if n not in ("trust.json", "report.html")}
+    # Nothing slow from here on: between these files a release that had a card has none that fits.
     write_json(folder / "trust.json", trust)
     write_atomically(folder / "report.html", report.encode())
     # The manifest goes last: a folder without one is an unfinished release.
-    digests = {name: sha256(folder / name) for name in RELEASED_FILES}
+    digests = {name: kept.get(name) or sha256(folder / name) for name in RELEASED_FILES}
     write_json(folder / MANIFEST, {"format": "privet-manifest/1", "files": digests})
 
 

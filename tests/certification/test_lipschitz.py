@@ -92,7 +92,6 @@ ACTIVATIONS = [
     nn.ReLU6(),
     nn.Tanh(),
     nn.Sigmoid(),
-    nn.Softplus(),
     nn.ELU(2.5),
     nn.LeakyReLU(3.0),
     nn.Hardtanh(),
@@ -161,3 +160,20 @@ def test_the_bound_holds_in_floating_point():
         layer = linear(matrix.tolist())
         assert lipschitz(layer, (4,), "l1") >= np.abs(matrix).sum(0).max()
         assert lipschitz(layer, (4,), "l2") >= np.linalg.norm(matrix, 2) * (1 - 1e-15)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize(
+    ("part", "shape"),
+    [
+        (nn.MaxPool2d(3, 1), (6, 6)),
+        (nn.MaxPool1d(3, 1), (6,)),
+        (nn.AvgPool2d(3, 1, divisor_override=1), (6, 6)),
+        (nn.Softplus(), (4,)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_has_no_bound_here_is_refused(part, shape, norm):
+    """Windows over a batch that is taken for channels; a slope with a jump in PyTorch's version."""
+    with pytest.raises(InputError):
+        lipschitz(nn.Sequential(part), shape, norm)

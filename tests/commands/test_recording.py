@@ -45,6 +45,7 @@ def card(folder):
 
 ATTACK = ["--attacks", "fgsm,pgd", "--sizes", "0.05,0.1", "--examples", "50", "--steps", "5"]
 CERTIFY = ["--scale", "0.1", "--n", "500", "--radii", "0,0.1", "--examples", "50"]
+BOTH = [("attack", *ATTACK), ("certify", *CERTIFY)]
 
 
 def test_figures_come_onto_the_card_and_into_the_report(release, capsys):
@@ -115,9 +116,66 @@ def test_only_measured_parts_take_figures(release):
         add_measured(release, "privacy", [{"epsilon": 0.1}])
 
 
-def test_private_test_records_stay_off_the_card(make_data):
+def test_private_test_records_stay_off_the_card(make_data, release):
     private = make_data(test_is_public=False)
-    require_recordable(private, record=False)
-    require_recordable(library.data.load("digits"), record=True)
+    assert require_recordable(release, private, record=False) == ""
+    weights = json.loads((release / "manifest.json").read_text())["files"]["weights.safetensors"]
+    assert require_recordable(release, library.data.load("digits"), record=True) == weights
     with pytest.raises(InputError, match="private test records"):
-        require_recordable(private, record=True)
+        require_recordable(release, private, record=True)
+
+
+@pytest.mark.parametrize(
+    "options", [("attack", *ATTACK), ("certify", *CERTIFY)], ids=lambda o: o[0]
+)
+def test_both_commands_ask_before_they_work(release, options, monkeypatch, capsys):
+    """Private records, a signed release: refused at once, and nothing is asked of the model."""
+
+    def private(*_, **__):
+        raise InputError("figures on private test records are not for a card")
+
+    for room in ("attack", "certify"):
+        monkeypatch.setattr(f"privet.commands.{room}.require_recordable", private)
+    monkeypatch.setattr("privet.classifiers.open_classifier", None)
+    verb, *rest = options
+    assert run(verb, release, *rest, "--record") == 2
+    assert "private test records" in capsys.readouterr().err
+
+
+def test_figures_of_other_weights_are_refused(release):
+    with pytest.raises(InputError, match="exchanged while it was measured"):
+        add_measured(release, "attacks", [{"attack": "pgd"}], of="0" * 64)
+
+
+def test_one_attack_alone_is_no_worst_case(release, capsys):
+    one = ["--attacks", "fgsm", "--sizes", "0.1", "--examples", "30"]
+    assert run("attack", release, *one, "--record") == 0
+    capsys.readouterr()
+    assert [row["attack"] for row in card(release)["attacks"]] == ["fgsm"]
+
+
+def test_what_was_certified_is_on_the_card(release, capsys):
+    hidden = ["--hidden-scale", "0.5", "--n", "300", "--examples", "20", "--radii", "0,0.01"]
+    assert run("certify", release, *hidden, "--record") == 0
+    capsys.readouterr()
+    row = card(release)["robustness"][0]
+    assert row["noise"] == "hidden gaussian"
+    assert (row["hidden_scale"], row["layer"], row["precision"]) == (0.5, 1, "float32")
+    assert "not the bare model" in row["classifier"]
+    assert "not the bare model" in (release / "report.html").read_text()
+
+
+def test_poisoning_has_nothing_to_record(release, capsys):
+    asked = ["--threat", "poisoning", "--accuracy", "0.9", "--record"]
+    assert run("certify", release, *asked) == 2
+    assert "no figures for a card" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options", [("attack", *ATTACK), ("certify", *CERTIFY)], ids=lambda o: o[0]
+)
+def test_results_do_not_go_into_a_release(release, options, capsys):
+    verb, *rest = options
+    assert run(verb, release, *rest, "--out", release) == 2
+    assert "a release is in that folder" in capsys.readouterr().err
+    assert verify(release).ok

@@ -63,6 +63,14 @@ def test_other_noises_have_their_own_limit(noise, most):
     assert said("robustness", certified(**kind, radius=most * 1.001)) != []
 
 
+@pytest.mark.parametrize("noise", ["grid gaussian", "hidden gaussian"])
+@pytest.mark.parametrize("norm_", ["l2", "linf"])
+def test_noise_elsewhere_proves_no_more(noise, norm_):
+    kind = {"noise": noise, "norm": norm_}
+    assert said("robustness", certified(**kind, radius=0.6)) == []
+    assert said("robustness", certified(**kind, radius=0.63)) != []
+
+
 @pytest.mark.parametrize(
     "changes",
     [

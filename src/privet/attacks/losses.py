@@ -28,8 +28,12 @@ class Goal:
         return Goal(labels=self.labels[rows], targeted=self.targeted)
 
     def reached(self, scores: Tensor) -> Tensor:
-        """Whether the likeliest class is another one, or the target."""
-        return (scores.argmax(1) == self.labels) == self.targeted
+        """Whether the likeliest class is another one, or the target.
+
+        Scores with a NaN name no class: not the true one, and no target either.
+        """
+        named = (scores.argmax(1) == self.labels) & ~scores.isnan().any(1)
+        return named == self.targeted
 
     def margin(self, scores: Tensor) -> Tensor:
         """How far the scores are from the goal; negative once it is reached."""

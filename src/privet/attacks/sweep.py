@@ -27,6 +27,7 @@ from privet.classifiers import Classifier, open_classifier
 from privet.errors import InputError
 from privet.release import Release
 
+NO_CLASS: Final = -1  # of scores with a NaN
 JUDGED_BY: Final = 32  # fresh draws of a random classifier, at least
 Watch = Callable[[str, int, int], None]
 
@@ -145,7 +146,8 @@ class _Sweep:
     def labels(self, x: Tensor, draws: int) -> Tensor:
         """The likeliest classes, by fresh draws where they are random."""
         victim = Victim(self.classifier, draws if self.classifier.random else 1)
-        return torch.cat([victim.scores(part).argmax(1) for part in torch.split(x, self.batch)])
+        scores = torch.cat([victim.scores(part) for part in torch.split(x, self.batch)])
+        return torch.where(scores.isnan().any(1), NO_CLASS, scores.argmax(1))
 
     def _fooled(self, x: Tensor, draws: int) -> Tensor:
         labels = self.labels(x, draws)

@@ -39,11 +39,14 @@ SLOPES: Final[dict[type[nn.Module], Callable[[Any], float]]] = {
     nn.ReLU: lambda part: 1.0,
     nn.ReLU6: lambda part: 1.0,
     nn.Sigmoid: lambda part: 0.25,
-    nn.Softplus: lambda part: 1.0,
     nn.Tanh: lambda part: 1.0,
     TemperedSigmoid: lambda part: up(abs(part.scale * part.temperature) / 4.0),
 }
-MAXIMA: Final = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
+MAXIMA: Final[dict[type[nn.Module], int]] = {
+    nn.MaxPool1d: 1,
+    nn.MaxPool2d: 2,
+    nn.MaxPool3d: 3,
+}  # axes of a window
 
 
 def lipschitz(path: nn.Module, shape: tuple[int, ...], norm: str) -> float:
@@ -59,7 +62,7 @@ def lipschitz(path: nn.Module, shape: tuple[int, ...], norm: str) -> float:
     bound, factors, linear = 1.0, 0, list[nn.Module]()
     start = shape
     for _, part in parts_of(path):
-        factor = _factor(part, len(shape) - 1, norm)
+        factor = _factor(part, shape, norm)
         if factor is None:  # linear, or refused by name when its run ends
             linear.append(part)
         else:
@@ -79,11 +82,18 @@ def _of_linear(parts: list[nn.Module], shape: tuple[int, ...], norm: str) -> flo
     return operator_norm(run, shape).bound if norm == "l2" else l1_norm(run, shape)
 
 
-def _factor(part: nn.Module, axes: int, norm: str) -> float | None:
+def _factor(part: nn.Module, shape: tuple[int, ...], norm: str) -> float | None:
     """Of a part that is not linear; None for all others."""
     if type(part) in SLOPES:
         return SLOPES[type(part)](part)
     if type(part) in MAXIMA:
+        axes = MAXIMA[type(part)]
+        if len(shape) != axes + 1:  # PyTorch would take the batch for channels
+            raise InputError(
+                "a maximum over something else than channels of a grid",
+                got=f"{type(part).__name__} on inputs of shape {shape}",
+                expected=f"channels and {axes} axes",
+            )
         windows = _windows(part, axes)
         return float(windows) if norm == "l1" else up(math.sqrt(windows))
     return None

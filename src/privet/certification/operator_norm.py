@@ -54,7 +54,7 @@ from privet.models.standardised import ChannelAffine
 LARGEST_SIDE: Final = 3200  # of a Gram matrix to factorise: seconds on one core
 MOST_ENTRIES: Final = 20_000_000  # of a matrix written out
 CONVOLUTIONS: Final = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-POOLS: Final = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+POOLS: Final = {nn.AvgPool1d: 1, nn.AvgPool2d: 2, nn.AvgPool3d: 3}  # axes of a window
 
 
 @final
@@ -361,7 +361,9 @@ def _read_convolution(name: str, part: Any, shape: tuple[int, ...]) -> _Form:
 
 def _read_pool(name: str, part: Any, shape: tuple[int, ...]) -> list[_Form]:
     """Sums over windows, exactly; then one constant, rounded up, which can only raise the norm."""
-    axes = len(shape) - 1
+    axes = POOLS[type(part)]
+    if len(shape) != axes + 1:  # PyTorch would take the batch for channels
+        raise _refusal(name, part, f"inputs of shape {shape} have no channels of {axes} axes")
     extent, stride, pad = (
         tuple(value) if isinstance(value, tuple | list) else (value,) * axes
         for value in (part.kernel_size, part.stride, part.padding)

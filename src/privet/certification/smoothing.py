@@ -42,6 +42,7 @@ from privet.certification.stopping import TOLERANCE, Rule, make_rule, radii_of
 from privet.certification.votes import Counts, NoisyVotes, Tally, Voters
 from privet.classifiers import Classifier, Denoiser, denoised, open_classifier
 from privet.classifiers.compiled import compiled
+from privet.classifiers.separate import require_rows_apart
 from privet.errors import InputError
 from privet.privacy.precision import FULL, find_precision
 from privet.release import Release
@@ -104,6 +105,7 @@ def certify(
     if n0 < 1 or n < 1:
         raise InputError("bad number of votes", got=f"n0={n0}, n={n}", expected="at least 1 each")
     opened, x, y, noise = _prepared(classifier, x, y, noise, denoiser)
+    require_rows_apart(opened)
     rule = make_rule(
         mode, noise, n=n, alpha=alpha, radius=radius, tolerance=tolerance, reference=reference
     )
@@ -223,15 +225,11 @@ def _within(budget: int, active: Counts, draws: Counts) -> tuple[Counts, Counts]
 def _fingerprint(
     classifier: Classifier, x: Tensor, noise: SmoothingNoise, terms: dict[str, Any]
 ) -> dict[str, str]:
-    """What votes of one run have in common; of a classifier that is no module, only its name."""
-    tensors = {} if classifier.module is None else classifier.module.state_dict()
-    weights = hashlib.sha256()
-    for tensor in tensors.values():
-        weights.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    """What votes of one run have in common."""
     return {name: str(value) for name, value in terms.items()} | {
         "noise": repr(noise),
         "images": hashlib.sha256(x.contiguous().cpu().numpy().tobytes()).hexdigest(),
-        "classifier": f"{classifier.name} {weights.hexdigest()}",
+        "classifier": f"{classifier.name} {classifier.digest()}",
     }
 
 

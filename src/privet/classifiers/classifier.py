@@ -4,6 +4,7 @@ Sizes of attacks and radii are in these units. A model that was made for another
 (`opening`): an l-infinity size of 0.2 on [-1, 1], as some papers have it, is 0.1 here.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -12,6 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import InputError
+
+
+def weights_digest(module: nn.Module) -> str:
+    """SHA-256 of all parameters and buffers."""
+    weights = hashlib.sha256()
+    for tensor in module.state_dict().values():
+        weights.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return weights.hexdigest()
 
 
 @final
@@ -29,6 +38,8 @@ class Classifier:
         differentiable: whether autograd goes through `scores`.
         random: whether two calls differ: the model draws noise of its own.
         module: what `scores` applies, where it is one module and nothing else.
+        digest: names the numbers that `scores` computes with; "" where nobody knows them. Votes of
+            two classifiers must not be mixed in a run that is resumed.
     """
 
     name: str
@@ -39,6 +50,7 @@ class Classifier:
     differentiable: bool = True
     random: bool = False
     module: nn.Module | None = None
+    digest: Callable[[], str] = lambda: ""
 
     def labels(self, x: Tensor) -> Tensor:
         """The likeliest class of each input."""

@@ -5,13 +5,15 @@ a certificate of the pair needs no property of either: denoising is post-process
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from privet.classifiers.classifier import Classifier
+from privet.classifiers.classifier import Classifier, weights_digest
 from privet.errors import InputError
 
 Denoiser = nn.Module | str | Path
@@ -30,7 +32,7 @@ def denoised(classifier: Classifier, denoiser: Denoiser) -> Classifier:
             inputs of the same shape. A module is put in evaluation mode and moved to the
             classifier's device.
     """
-    clean, differentiable, name = _opened(denoiser, classifier.device)
+    clean, differentiable, name, digest = _opened(denoiser, classifier.device)
     _require_same_shape(clean, classifier)
 
     def scores(x: Tensor) -> Tensor:
@@ -44,14 +46,16 @@ def denoised(classifier: Classifier, denoiser: Denoiser) -> Classifier:
         scores=scores,
         differentiable=classifier.differentiable and differentiable,
         module=None,
+        digest=lambda: f"{digest()} {classifier.digest()}",
     )
 
 
 def _opened(
     denoiser: Denoiser, device: torch.device
-) -> tuple[Callable[[Tensor], Tensor], bool, str]:
+) -> tuple[Callable[[Tensor], Tensor], bool, str, Callable[[], str]]:
     if isinstance(denoiser, nn.Module):
-        return denoiser.to(device).eval(), True, type(denoiser).__name__
+        name = type(denoiser).__name__
+        return denoiser.to(device).eval(), True, name, partial(weights_digest, denoiser)
     path = Path(denoiser)
     if path.suffix != ".onnx":
         raise InputError(
@@ -60,7 +64,8 @@ def _opened(
     from privet.classifiers.onnx_file import read_onnx
 
     read = read_onnx(path, device=device)
-    return read.apply, read.differentiable, path.name
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    return read.apply, read.differentiable, path.name, lambda: content
 
 
 def _require_same_shape(clean: Callable[[Tensor], Tensor], classifier: Classifier) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from privet.classifiers.classifier import Classifier
+from privet.classifiers.classifier import Classifier, weights_digest
 from privet.errors import InputError
 from privet.release import Release
 
@@ -85,8 +85,9 @@ def _of_module(
         shape=shape,
         classes=first.shape[1],
         device=where,
-        random=not torch.equal(first, again),
+        random=not torch.allclose(first, again, rtol=0, atol=0, equal_nan=True),
         module=model if as_it_is else None,
+        digest=lambda: f"{weights_digest(model)} {low:g} {high:g}",
     )
 
 

@@ -9,7 +9,14 @@ from cyclopts import Parameter
 
 from privet.commands.recording import Record, record_attacks, require_recordable
 from privet.commands.screen import DataDir, Json, err, out, print_json
-from privet.commands.subjects import chosen_examples, device_named, listed, numbers
+from privet.commands.subjects import (
+    chosen_examples,
+    data_of,
+    device_named,
+    listed,
+    numbers,
+    require_own_folder,
+)
 
 if TYPE_CHECKING:
     from privet.attacks import AttackResult
@@ -80,17 +87,17 @@ def attack(
     from privet.attacks.registry import find_attack
     from privet.attacks.sweep import attack as sweep
     from privet.classifiers import open_classifier
-    from privet.data import load
     from privet.release import Release, require_finished
 
+    require_own_folder(out_folder)
     names = listed(attacks if attacks is not None else DEFAULTS.get(norm, DEFAULT))
     chosen = numbers(sizes, "sizes")
     for name in names:
         find_attack(name)
     require_finished(release)
     loaded = Release.load(release)
-    dataset = load(data or str(loaded.trust["data"]["name"]), data_dir)
-    require_recordable(dataset, record=record)
+    dataset = data_of(loaded, data, data_dir)
+    measured = require_recordable(release, dataset, record=record)
     x, y = chosen_examples(loaded, dataset, examples)
     with _bar(len(names), quiet=json) as watch:
         result = sweep(
@@ -108,9 +115,9 @@ def attack(
     found = {"release": str(release), "data": dataset.name, **result.to_json()}
     if not dataset.test_is_public:
         found["private"] = "computed on private test records: not for release"
-    if record:
-        record_attacks(release, found)
     _tell(result, found, out_folder, as_json=json)
+    if record:
+        record_attacks(release, found, of=measured)
 
 
 def _tell(

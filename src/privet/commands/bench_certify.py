@@ -7,7 +7,8 @@ from cyclopts import Parameter
 
 from privet.commands.bench import progress_bar, writable
 from privet.commands.screen import DataDir, Json, out, print_json
-from privet.commands.subjects import chosen_examples, device_named, numbers
+from privet.commands.subjects import chosen_examples, data_of, device_named, numbers
+from privet.errors import InputError
 
 
 def certify(
@@ -80,18 +81,20 @@ def certify(
     import torch
 
     from privet.classifiers import open_classifier
-    from privet.data import load
     from privet.files import write_atomically, write_json
     from privet.release import Release, require_finished
     from privet.studies.certification_cost.results import plot, tables
     from privet.studies.certification_cost.study import Study, Terms
     from privet.studies.private_step.machine import describe
 
+    for what, count in (("rounds", rounds), ("pace examples", pace_examples)):
+        if count < 1:
+            raise InputError(f"bad number of {what}", got=count, expected="1 or more")
     asked, where = numbers(radii, "radii"), device_named(device)
     folder = writable(out_folder or Path())
     require_finished(release)
     loaded = Release.load(release)
-    dataset = load(data or str(loaded.trust["data"]["name"]), data_dir)
+    dataset = data_of(loaded, data, data_dir)
     x, y = chosen_examples(loaded, dataset, examples)
     terms = Terms(
         sigma=scale, alpha=alpha, n0=n0, n=n, batch=batch, cohen_batch=cohen_batch,
@@ -114,6 +117,8 @@ def certify(
             **study.votes(asked),
             "pace": study.pace(pace_examples, rounds),
         }
+    if not dataset.test_is_public:
+        record["private"] = "computed on private test records: not for release"
     kept = folder / f"certify_{dataset.name}_{device}.json"
     write_json(kept, record)
     write_atomically(kept.with_suffix(".svg"), plot(record))

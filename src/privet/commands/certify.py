@@ -9,12 +9,19 @@ from cyclopts import Parameter
 
 from privet.commands.recording import Record, record_certificates, require_recordable
 from privet.commands.screen import DataDir, Json, err, out, print_json
-from privet.commands.subjects import chosen_examples, device_named, numbers
+from privet.commands.subjects import (
+    chosen_examples,
+    data_of,
+    device_named,
+    numbers,
+    require_own_folder,
+)
 from privet.errors import InputError
 
 if TYPE_CHECKING:
     from privet.certification import Certificates, SmoothingNoise, Tally
 
+FINISHED = "certify.json"
 SAVED = "certify.npz"  # votes so far; a run that was stopped goes on from there
 
 
@@ -133,22 +140,25 @@ def certify(
     """
     from privet.certification.plot import even_radii
     from privet.classifiers import open_classifier
-    from privet.data import load
     from privet.release import Release, require_finished
 
+    require_own_folder(out_folder)
     if threat == "poisoning":
+        if record:
+            raise InputError("poisoning has no figures for a card", fix="leave --record out")
         from privet.commands.certify_poisoning import poisoned
 
         counts = numbers(records, "records")
         poisoned(releases, counts, accuracy, alpha, folder=out_folder, as_json=json)
         return
     release = _the_one(releases, threat)
+    _require_unfinished(out_folder)
     asked = None if radii is None else numbers(radii, "radii")
     smoothing = _noise(noise, scale, grid, hidden_scale, layer)
     require_finished(release)
     loaded = Release.load(release)
-    dataset = load(data or str(loaded.trust["data"]["name"]), data_dir)
-    require_recordable(dataset, record=record)
+    dataset = data_of(loaded, data, data_dir)
+    measured = require_recordable(release, dataset, record=record)
     x, y = chosen_examples(loaded, dataset, examples)
     found = _certified(
         open_classifier(loaded, device=device_named(device)),
@@ -172,9 +182,9 @@ def certify(
     summary = {"release": str(release), "data": dataset.name, **found.summary(listed)}
     if not dataset.test_is_public:
         summary["private"] = "computed on private test records: not for release"
-    if record:
-        record_certificates(release, summary)
     _tell(found, summary, out_folder, as_json=json)
+    if record:
+        record_certificates(release, summary, of=measured)
 
 
 def _the_one(releases: tuple[Path, ...], threat: str) -> Path:
@@ -187,6 +197,14 @@ def _the_one(releases: tuple[Path, ...], threat: str) -> Path:
             expected="the folder of one",
         )
     return releases[0]
+
+
+def _require_unfinished(folder: Path | None) -> None:
+    """A finished run is not done again into its folder: choosing among runs spends more alpha."""
+    if folder is not None and (folder / FINISHED).exists():
+        raise InputError(
+            "a finished run is there", got=folder / FINISHED, fix="choose another --out"
+        )
 
 
 def _noise(
@@ -266,7 +284,7 @@ def _keep(found: "Certificates", record: dict[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     found.to_csv(folder / "certify.csv")
     write_atomically(folder / "certify.svg", curve_plot(found))
-    write_json(folder / "certify.json", record)
+    write_json(folder / FINISHED, record)
     (folder / SAVED).unlink(missing_ok=True)
 
 

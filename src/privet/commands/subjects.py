@@ -1,12 +1,36 @@
 """What attacks and certificates are tried on: test examples of a release, on a device."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privet.errors import InputError
+from privet.errors import FaultyEnvironment, InputError
 
 if TYPE_CHECKING:
     from privet.data.dataset import Dataset
     from privet.release import Release
+
+
+def data_of(release: "Release", named: str | None, folder: Path | None) -> "Dataset":
+    """The data set that is named, or else the one that the release names."""
+    from privet.data import load
+
+    if named is not None:
+        return load(named, folder)
+    name = (release.trust.get("data") or {}).get("name")
+    if not isinstance(name, str):
+        raise InputError("incomplete trust.json", got="no 'data.name'", fix="restore the file")
+    try:
+        return load(name, folder)
+    except InputError as error:
+        raise InputError(f"{error}; or say which data: --data") from None
+
+
+def require_own_folder(folder: Path | None) -> None:
+    """Results go beside a release, not into it."""
+    from privet.release import MANIFEST
+
+    if folder is not None and (folder / MANIFEST).exists():
+        raise InputError("a release is in that folder", got=folder, fix="choose another --out")
 
 
 def chosen_examples(release: "Release", data: "Dataset", examples: int) -> tuple[Any, Any]:
@@ -21,6 +45,13 @@ def chosen_examples(release: "Release", data: "Dataset", examples: int) -> tuple
             "the data do not fit the release",
             got=f"'{data.name}': shape {data.shape}, {len(data.classes)} classes",
             expected=f"shape {ours[0]}, {len(ours[1])} classes of the same names",
+        )
+    named = tuple(release.config.get("features") or ())
+    if data.features and named and data.features != named:
+        raise InputError(
+            "the columns of the data are not the release's",
+            got=", ".join(data.features),
+            expected=", ".join(named),
         )
     if examples < 1:
         raise InputError("bad number of examples", got=examples, expected="1 or more")
@@ -37,8 +68,10 @@ def device_named(name: str) -> Any:
 
     try:
         torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError):
-        raise InputError("no such device", got=name, expected="cpu, cuda, ...") from None
+    except (RuntimeError, AssertionError) as error:
+        if name.partition(":")[0] in ("cuda", "mps", "xpu"):
+            raise FaultyEnvironment("no such device here", got=name, fix="--device cpu") from None
+        raise InputError("no such device", got=name, expected="cpu, cuda, ...") from error
     return torch.device(name)
 
 
