@@ -66,7 +66,7 @@ def test_imports_go_downwards_only():
     wrong = []
     for source in SOURCES:
         room = source.relative_to(ROOT / "src" / "privet").parts[0].removesuffix(".py")
-        if room == "__init__":
+        if room in ("__init__", "__main__"):
             continue
         for line in source.read_text().splitlines():
             found = re.match(r"\s*from privet\.(\w+)", line)

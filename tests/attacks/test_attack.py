@@ -159,7 +159,7 @@ def test_targets_are_reached(name, norm, digits):
     target = (y + 1 + torch.arange(40) % 9) % 10
     found = create(name, norm=norm)(digits.classifier, x, y, size=TARGETED[norm], target=target)
     share = float((digits.classifier.labels(found) == target).float().mean())
-    assert share > {"fgsm": 0.15, "square": 0.7, "deepfool": 0.9}.get(name, 0.94)
+    assert share > {"fgsm": 0.15, "square": 0.7, "deepfool": 0.85}.get(name, 0.94)
 
 
 @pytest.mark.parametrize(("name", "norm"), TABLE)

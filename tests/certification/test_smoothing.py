@@ -258,6 +258,8 @@ def test_a_run_resumes_with_fresh_noise_and_the_same_outcome(linear, tmp_path):
     assert np.allclose(whole.radius, resumed.radius, atol=0.03)
     with pytest.raises(InputError, match="another run"):
         certify(linear, POINTS, LABELS, **(asked | {"n": 30_000}), tally=saved)
+    with pytest.raises(InputError, match="other noise"):
+        certify(linear, POINTS, LABELS, **(asked | {"noise": Gaussian(0.26)}), tally=saved)
     with pytest.raises(InputError, match="images"):
         certify(linear, POINTS.flip(0), LABELS, **asked, tally=saved)
     with torch.no_grad():

@@ -138,3 +138,17 @@ def test_a_file_is_a_denoiser(diagonal, tmp_path):
         assert torch.allclose(pair.scores(x), inner.scores(x.clamp(0, 1)))
         assert pair.differentiable == known
         assert path.name in pair.name
+
+
+def test_votes_with_another_denoiser_are_not_resumed():
+    """The pair has one name whatever its weights are: the digests tell them apart."""
+    torch.manual_seed(0)
+    model, first, second = nn.Linear(4, 2), nn.Linear(4, 4), nn.Linear(4, 4)
+    opened = open_classifier(model, shape=(4,))
+    pairs = [denoised(opened, first), denoised(opened, second)]
+    assert pairs[0].name == pairs[1].name
+    assert pairs[0].digest() == denoised(opened, first).digest() != pairs[1].digest()
+    before = pairs[0].digest()
+    with torch.no_grad():
+        model.bias.add_(1.0)
+    assert pairs[0].digest() != before

@@ -101,7 +101,9 @@ def test_a_signed_release_stays_as_it_was_signed(release, tmp_path, capsys):
     assert verify(release, key=public).ok
 
 
-@pytest.mark.parametrize("file", ["weights.safetensors", "config.json", "trust.json"])
+@pytest.mark.parametrize(
+    "file", ["weights.safetensors", "config.json", "trust.json", "report.html"]
+)
 def test_recording_blesses_no_change(release, file):
     content = (release / file).read_bytes()
     changed = content.replace(b"digits", b"digitz") if b"digits" in content else content + b"\n"

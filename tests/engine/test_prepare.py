@@ -501,7 +501,8 @@ def test_what_cannot_be_compiled_runs_as_it_is_and_says_why(fresh, make_data, mo
     assert torch.equal(found, updated(plain(), make_data(), fresh)[1])
     odd = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)))
     trainer, _ = updated(odd, make_data(), fresh, compiled=True)
-    assert trainer.note.startswith("not compiled: ")
+    assert trainer.note.startswith("torch.func for 0 (ParametrizedLinear)")
+    assert "; not compiled: " in trainer.note
     assert trainer.note.endswith(trainer._clipper.note)
 
 

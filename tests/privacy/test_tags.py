@@ -172,7 +172,9 @@ class TestKeys:
     def test_are_drawn_from_the_stream_and_kept(self):
         words = STREAM.words(4096, purpose="fingerprint", step=0)
         assert np.array_equal(KEYS.numpy().view(np.uint64).ravel(), words)
-        assert _lane_keys(STREAM.key, torch.device("cpu")) is KEYS
+        kept = _lane_keys(STREAM.key, torch.device("cpu"))
+        assert torch.equal(kept, KEYS)
+        assert _lane_keys(STREAM.key, torch.device("cpu")) is kept
 
     def test_few_are_kept(self):
         assert _lane_keys.cache_info().maxsize <= 4

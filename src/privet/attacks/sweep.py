@@ -59,8 +59,8 @@ def attack(
         y: true classes.
         norm: linf, l2 or l1.
         sizes: largest norms of perturbations, in units of x.
-        target: classes to reach, one for each input; an image then holds unless it is taken for
-            its target.
+        target: classes to reach, one for each input or one for all; an image then holds unless it
+            is taken for its target.
         steps: of ifgsm, mim, pgd and apgd; default: each one's own.
         eot: draws of a random classifier averaged in each gradient and check.
         seed: of random starts and moves.
@@ -75,7 +75,7 @@ def attack(
     chosen, ordered = _attacks(names, norm, steps, eot, seed), _ordered(sizes)
     if not len(x):
         raise InputError("nothing to attack", got="0 inputs", expected="at least one")
-    goal = None if target is None else classifier.require(x, _classes(target))[1]
+    goal = None if target is None else classifier.require(x, _for_all(_classes(target), x))[1]
     sweep = _Sweep(classifier, x, y, goal, ordered, batch, watch or (lambda *_: None))
     judged = max(JUDGED_BY, *(a.eot for a in chosen.values()))
     right = sweep.labels(x, judged) == y
@@ -169,6 +169,11 @@ def _warnings(
 def _classes(y: ArrayLike | Tensor) -> Tensor:
     labels = torch.as_tensor(y)
     return labels if labels.is_floating_point() else labels.long()
+
+
+def _for_all(target: Tensor, x: Tensor) -> Tensor:
+    """One target for every input, where only one is given."""
+    return target.expand(len(x)) if target.dim() == 0 else target
 
 
 def _ordered(sizes: float | Sequence[float]) -> tuple[float, ...]:

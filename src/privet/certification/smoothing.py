@@ -199,6 +199,8 @@ def _prepared(
     denoiser: Denoiser | None,
 ) -> tuple[Classifier, Tensor, Tensor, SmoothingNoise]:
     """The classifier, checked inputs, and the noise as it is for these."""
+    if not isinstance(noise, SmoothingNoise):
+        raise InputError("no noise", got=noise, expected="one such as Gaussian(0.25)")
     x, y = torch.as_tensor(x), torch.as_tensor(y)
     opened = open_classifier(source, shape=tuple(x.shape[1:]))
     if denoiser is not None:

@@ -70,9 +70,17 @@ def _of_module(
         outputs: Tensor = model(x if as_it_is else low + (high - low) * x)
         return outputs
 
-    with torch.no_grad():
-        probe = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(where)
-        first, again = scores(probe), scores(probe)
+    probe = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(where)
+    try:
+        with torch.no_grad():
+            first, again = scores(probe), scores(probe)
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise InputError(
+            "a model that cannot take such inputs",
+            got=next(iter(str(error).splitlines()), type(error).__name__)[:120],
+            expected=f"inputs of shape {shape}",
+            fix="say shape=, that of one input",
+        ) from None
     if first.dim() != 2 or len(first) != 2:
         raise InputError(
             "not one row of scores for each input",

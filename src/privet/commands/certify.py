@@ -138,7 +138,6 @@ def certify(
     json
         Print the summary as JSON, nothing else.
     """
-    from privet.certification.plot import even_radii
     from privet.classifiers import open_classifier
     from privet.release import Release, require_finished
 
@@ -178,7 +177,7 @@ def certify(
         precision=precision,
         compile=compile,
     )
-    listed = asked or ([radius] if radius and mode == "decision" else even_radii(found))
+    listed = asked or _radii_to_show(found, mode, radius)
     summary = {"release": str(release), "data": dataset.name, **found.summary(listed)}
     if not dataset.test_is_public:
         summary["private"] = "computed on private test records: not for release"
@@ -197,6 +196,14 @@ def _the_one(releases: tuple[Path, ...], threat: str) -> Path:
             expected="the folder of one",
         )
     return releases[0]
+
+
+def _radii_to_show(found: "Certificates", mode: str, radius: float | None) -> list[float]:
+    from privet.certification.plot import even_radii
+
+    if mode == "decision" and radius is not None:
+        return [radius]
+    return sorted({*even_radii(found), *([] if radius is None else [radius])})
 
 
 def _require_unfinished(folder: Path | None) -> None:

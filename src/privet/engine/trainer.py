@@ -182,8 +182,8 @@ class PrivateTrainer:
         """What makes a step slower than it could be; all of it is known after the first one."""
         slow = [f"{la.name} ({la.kind})" for la in describe(self.model) if la.treatment != "rule"]
         reasons = [f"torch.func for {', '.join(slow)}: no rule, slower" if slow else ""]
-        reasons += [self._clipper.note, self._summing.note if self._summing.compiled else ""]
-        return "; ".join(filter(None, dict.fromkeys(reasons)))
+        reasons += [(self._summing.note if self._summing.compiled else "") or self._clipper.note]
+        return "; ".join(filter(None, reasons))
 
     @property
     def contribution(self) -> int:
