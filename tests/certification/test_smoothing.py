@@ -273,7 +273,8 @@ def test_no_noise_serves_twice_in_a_run_or_after_a_resume():
     shown = []
 
     def scores(x):
-        shown.append(x.clone())
+        if len(x) == 40:  # what is tried before has fewer rows
+            shown.append(x.clone())
         return torch.stack([x[:, 0], -x[:, 0]], dim=1)
 
     model = Classifier(
