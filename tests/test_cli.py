@@ -16,6 +16,8 @@ import safetensors.torch
 sys.path.insert(0, str(Path(__file__).parent))
 from command_line import Outcome, environment, privet, start
 
+from privet import cli
+
 TRAIN = ["train", "dpsgd", "--data", "digits"]
 
 
@@ -386,3 +388,16 @@ def test_the_demo_tells_the_whole_story(tmp_path):
     assert (tmp_path / "demo" / "report.html").exists()
     card = json.loads((tmp_path / "demo" / "trust.json").read_text())
     assert card["utility"]["test_accuracy"] > 0.85
+
+
+def test_a_wish_to_stop_that_falls_into_a_finaliser_is_repeated():
+    class Finalised:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0)  # here the handler runs, and Python drops what it raises
+
+    kept = Finalised()
+    with pytest.raises(cli.Terminated), cli._terminated_like_interrupted():
+        del kept
+        time.sleep(10)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -10,6 +10,7 @@ import os
 import signal
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -42,6 +43,7 @@ app.command(certify)
 app.command(data_app)
 app.command(ledger_app)
 
+REPEATED_AFTER_SECONDS = 0.1
 LEAD_SPEAKS_SECONDS = 1.0
 FULL_OR_FORBIDDEN = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -83,13 +85,24 @@ def _terminated_like_interrupted() -> Iterator[None]:
     def stop(*_: object) -> NoReturn:
         raise Terminated
 
+    def repeat(dropped: "sys.UnraisableHookArgs") -> None:
+        # Inside a finaliser nothing can be raised: the wish to stop would be lost.
+        if not issubclass(dropped.exc_type, Terminated):
+            hook(dropped)
+            return
+        again = threading.Timer(REPEATED_AFTER_SECONDS, os.kill, (os.getpid(), signal.SIGTERM))
+        again.daemon = True
+        again.start()
+
     if os.environ.get("WORLD_SIZE", "1") != "1":
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    before, hook = signal.signal(signal.SIGTERM, stop), sys.unraisablehook
+    sys.unraisablehook = repeat
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, before)
 
 

@@ -9,6 +9,7 @@ signature.json        optional: Ed25519 over the manifest
 internal/             NOT part of the release: keys, checkpoints, private figures
 """
 
+import contextlib
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
@@ -31,9 +32,11 @@ from privet.models import create
 
 CUSTOM: Final = "custom"
 RELEASED_FILES: Final = ("weights.safetensors", "config.json", "trust.json", "report.html")
+CARD_FILES: Final = ("trust.json", "report.html")
 MANIFEST: Final = "manifest.json"
 SIGNATURE: Final = "signature.json"
 INTERNAL: Final = "internal"
+NEXT_CARD: Final = f"{INTERNAL}/next_card.json"  # there while a card is being exchanged
 MEASURED: Final = ("robustness", "attacks", "audit")  # parts of a card that are added later
 
 
@@ -120,10 +123,13 @@ def require_addable(folder: str | Path) -> str:
     """Refuse a release that figures cannot be added to; the answer names it as it is.
 
     One whose files are not those of its manifest is refused, or this would bless a change; so is a
-    signed one, whose signature would break.
+    signed one, whose signature would break. A card that a killed process left half written is
+    finished first.
     """
     folder = Path(folder)
     require_finished(folder)
+    if (folder / NEXT_CARD).exists():
+        _replace_card(folder, read_json(folder / NEXT_CARD))
     if (folder / SIGNATURE).exists():
         raise InputError(
             "the release is signed as it is",
@@ -133,12 +139,7 @@ def require_addable(folder: str | Path) -> str:
     digests = read_json(folder / MANIFEST).get("files") or {}
     changed = [name for name in RELEASED_FILES if sha256(folder / name) != digests.get(name)]
     if changed:
-        raise InputError(
-            "the release was changed after it was made",
-            got=", ".join(changed),
-            expected="files as in the manifest",
-            fix="restore them",
-        )
+        raise _changed(changed)
     return str(digests["weights.safetensors"])
 
 
@@ -170,7 +171,31 @@ def add_measured(
     trust = read_json(folder / "trust.json")
     earlier = list(trust.get(part) or ())
     run = 1 + max((int(row.get("run", 0)) for row in earlier), default=0)
-    _write_card(folder, {**trust, part: [*earlier, *({"run": run, **row} for row in rows)]})
+    _replace_card(folder, {**trust, part: [*earlier, *({"run": run, **row} for row in rows)]})
+
+
+def _replace_card(folder: Path, trust: Mapping[str, Any]) -> None:
+    """Exchange the card of a release; if the process is killed on the way, the next one goes on."""
+    named = read_json(folder / MANIFEST).get("files") or {}
+    kept = [name for name in RELEASED_FILES if name not in CARD_FILES]
+    changed = [name for name in kept if sha256(folder / name) != named.get(name)]
+    if changed:
+        raise _changed(changed)
+    (folder / INTERNAL).mkdir(exist_ok=True)
+    write_json(folder / NEXT_CARD, trust)
+    _write_card(folder, trust)
+    (folder / NEXT_CARD).unlink()
+    with contextlib.suppress(OSError):  # an exported release had none
+        (folder / INTERNAL).rmdir()
+
+
+def _changed(names: Sequence[str]) -> InputError:
+    return InputError(
+        "the release was changed after it was made",
+        got=", ".join(names),
+        expected="files as in the manifest",
+        fix="restore them",
+    )
 
 
 def _write_card(folder: Path, trust: Mapping[str, Any]) -> None:
@@ -179,7 +204,7 @@ def _write_card(folder: Path, trust: Mapping[str, Any]) -> None:
     from privet.reports.recomputing import curves_of
 
     report = render_report(trust, curves_of(trust))
-    kept = {n: sha256(folder / n) for n in RELEASED_FILES if n not in ("trust.json", "report.html")}
+    kept = {n: sha256(folder / n) for n in RELEASED_FILES if n not in CARD_FILES}
     # Nothing slow from here on: between these files a release that had a card has none that fits.
     write_json(folder / "trust.json", trust)
     write_atomically(folder / "report.html", report.encode())

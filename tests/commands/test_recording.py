@@ -12,6 +12,7 @@ from privet.errors import InputError
 from privet.release import add_measured
 from privet.signing import new_key, sign
 from privet.verification import verify
+from privet.verification.files import check_digests
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from command_line import privet
@@ -111,6 +112,35 @@ def test_recording_blesses_no_change(release, file):
     with pytest.raises(InputError, match="changed after it was made") as error:
         add_measured(release, "attacks", [{"attack": "pgd"}])
     assert file in str(error.value)
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2, 3])
+def test_a_card_that_was_being_exchanged_when_the_process_died_is_finished(
+    release, monkeypatch, writes
+):
+    """Killed before each of its files is written: the next figures find it whole again."""
+    done = []
+
+    def dying(write):
+        def until_killed(*given):
+            if len(done) == writes:
+                raise KeyboardInterrupt
+            done.append(given[0].name)
+            write(*given)
+
+        return until_killed
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        for name in ("write_json", "write_atomically"):
+            patch.setattr(library.release, name, dying(getattr(library.release, name)))
+        add_measured(release, "attacks", [{"attack": "first"}])
+    assert done == ["next_card.json", "trust.json", "report.html"][:writes]
+    assert any("half written" in f.detail for f in check_digests(release)) == (writes > 1)
+    add_measured(release, "attacks", [{"attack": "second"}])
+    rows = json.loads((release / "trust.json").read_text())["attacks"]
+    assert [row["attack"] for row in rows] == (["first"] if writes else []) + ["second"]
+    assert not (release / "internal" / "next_card.json").exists()
+    assert all(finding.ok for finding in check_digests(release))
 
 
 def test_only_measured_parts_take_figures(release):

@@ -1,7 +1,7 @@
 """`privet bench certify`: what certificates cost, beside the loop that everybody runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -9,6 +9,9 @@ from privet.commands.bench import progress_bar, writable
 from privet.commands.screen import DataDir, Json, out, print_json
 from privet.commands.subjects import chosen_examples, data_of, device_named, numbers
 from privet.errors import InputError
+
+if TYPE_CHECKING:
+    from privet.release import Release
 
 
 def certify(
@@ -111,7 +114,7 @@ def certify(
         record = {
             "what": "votes and time of certificates by Gaussian smoothing",
             "data": dataset.name,
-            "model": loaded.config["model"],
+            "release": _identity(loaded),
             **vars(terms),
             **describe(where),
             **study.votes(asked),
@@ -127,3 +130,16 @@ def certify(
         return
     out.print(tables(record))
     out.print(f"\nkept in {kept} and {kept.with_suffix('.svg')}", highlight=False, soft_wrap=True)
+
+
+def _identity(release: "Release") -> dict[str, Any]:
+    """What was certified: how it was trained, its accuracy, its weights."""
+    from privet.classifiers.classifier import weights_digest
+
+    trust = release.trust
+    return {
+        "method": trust["method"],
+        "settings": trust["provenance"].get("config"),
+        "weights": weights_digest(release.model),
+        "utility": trust.get("utility"),
+    }

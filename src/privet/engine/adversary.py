@@ -17,7 +17,9 @@ unit removes its rows, changes no other, and moves the clipped sum by at most C:
 accounts.
 
 The proof needs rows that do not meet. Scores of a model that treats examples apart do not mix them;
-what an adversary does with the scores is tried out by `require_adversary`.
+what an adversary does with the scores is tried out by `require_adversary`. How many rows there are
+is private, too, and moves with a unit: a mean over them would tell. So a private step gives an
+adversary always the same number of rows.
 """
 
 import math
@@ -56,8 +58,13 @@ def attacked(
     model: nn.Module,
     generator: torch.Generator,
     precision: Precision = FULL,
+    *,
+    block: int | None = None,
 ) -> Rows:
-    """The rows that the adversary makes of these; the model is afterwards what it was."""
+    """The rows that the adversary makes of these, given `block` at a time (see `Rows.in_blocks`).
+
+    The model is afterwards what it was.
+    """
     device = rows.x.device
 
     def scores(inputs: Tensor) -> Tensor:
@@ -66,7 +73,7 @@ def attacked(
         return found.float() if precision.halves else found
 
     with _evaluating(model), precision.products(device):
-        made = adversary(scores, rows.x, rows.y, generator)
+        made = rows.in_blocks(lambda x, y: adversary(scores, x, y, generator), block)
     return rows.shared_out(made.detach(), adversary.shares)
 
 

@@ -16,8 +16,8 @@ from privet.privacy.sampling import sampler_of
 ALWAYS: Final = (
     "the sampling and noise keys stay secret",
     "AES-256, keyed BLAKE2b and (for noise drawn on a GPU) ChaCha20 are pseudo-random",
-    "the model treats every example apart and keeps rows in their places"
-    " (probed on made-up batches)",
+    "the model (and an augmentation or adversary of one's own) treats every example apart and keeps"
+    " rows in their places (probed on made-up batches)",
     "sums and noise in floating point behave as the real numbers they round",
     "what the weights do is released, not the time or memory that training took",
 )

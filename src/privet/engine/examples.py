@@ -1,5 +1,6 @@
 """Private records on a device, grouped by unit, scaled by public bounds as they are used."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, Self
 
@@ -36,9 +37,27 @@ class Rows:
     views: int = 1
     weights: Tensor | None = None  # None: all rows of a unit count alike
 
-    def seen_through(self, augmentation: Augmentation, generator: torch.Generator) -> "Rows":
-        """Each row replaced by several views of it."""
-        return self.replaced_by(augmentation(self.x, generator), augmentation.views)
+    def seen_through(
+        self, augmentation: Augmentation, generator: torch.Generator, block: int | None = None
+    ) -> "Rows":
+        """Each row replaced by several views of it; see `in_blocks`."""
+        seen = self.in_blocks(lambda x, _: augmentation(x, generator), block)
+        return self.replaced_by(seen, augmentation.views)
+
+    def in_blocks(self, make: Callable[[Tensor, Tensor], Tensor], block: int | None) -> Tensor:
+        """What `make` makes of all rows, as many of each, given `block` of them at a time.
+
+        The last block is filled up with rows of zeros, whose results are dropped. So what is made
+        of a row cannot depend on how many rows there are, whatever `make` does: their number is
+        private. With None it gets them all at once, as they are.
+        """
+        if block is None or not len(self.x):
+            return make(self.x, self.y)
+        rows, short = len(self.x), -len(self.x) % block
+        x = torch.cat([self.x, self.x.new_zeros(short, *self.x.shape[1:])])
+        y = torch.cat([self.y, self.y.new_zeros(short)])
+        made = torch.cat(list(map(make, x.split(block), y.split(block))))
+        return made[: rows * (len(made) // len(x))]
 
     def replaced_by(self, views: Tensor, k: int) -> "Rows":
         """Each row replaced by `k` given views of it, which count alike."""
@@ -148,23 +167,27 @@ class Examples:
 
         With an augmentation, so many views of each record are drawn now and used in every step.
         """
-        features = []
+        views = 1 if augmentation is None else augmentation.views
+
+        def seen(x: Tensor, _: Tensor) -> Tensor:
+            if augmentation is not None and generator is not None:
+                x = augmentation(x, generator)
+            features: Tensor = front(x)
+            return features
+
+        parts = []
         with torch.no_grad():
-            for block in torch.split(torch.arange(len(self._y), device=self._y.device), _BLOCK):
-                x = self._scaled(block)
-                if augmentation is not None and generator is not None:
-                    seen = front(augmentation(x, generator))
-                    x = seen.reshape(len(x), augmentation.views, *seen.shape[1:])
-                else:
-                    x = front(x)
-                features.append(x)
+            for records in torch.split(torch.arange(len(self._y), device=self._y.device), _BLOCK):
+                rows = Rows(x=self._scaled(records), y=self._y[records])
+                made = rows.in_blocks(seen, _BLOCK)
+                parts.append(made if views == 1 else made.unflatten(0, (-1, views)))
         return Examples(
-            torch.cat(features),
+            torch.cat(parts),
             self._y,
             None,
             self._y.device,
             grouping=self._grouping,
-            views=1 if augmentation is None else augmentation.views,
+            views=views,
         )
 
     def _scaled(self, records: Tensor) -> Tensor:

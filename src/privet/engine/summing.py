@@ -32,6 +32,7 @@ MOST_ROWS: Final = {"cpu": 320, "cuda": 8192}
 MOST_GRADIENT_ENTRIES: Final = {"cpu": 2**25, "cuda": 2**30}
 LITTLE: Final = 2**28  # numbers that a piece of one size may always hold
 MUCH: Final = 2**31  # and may never hold more than
+BLOCK: Final = 64  # rows on a CPU that views and adversaries are made of at a time
 PROBED: Final = 2  # units to learn from how many one of them holds
 
 Draws = Callable[[], AbstractContextManager[torch.Generator]]
@@ -118,6 +119,21 @@ class BatchSum:
     def _at_once(self) -> int:
         return units_at_once(self.clipper, self._views)
 
+    @property
+    def _block(self) -> int:
+        """Rows that views and adversaries are made of at a time; see `Rows.in_blocks`.
+
+        A function of public things alone.
+        """
+        if self._device.type == "cpu":
+            return BLOCK
+        units = self.fixed.size if self.fixed else fixed_size(self.expected, self._at_once)
+        return units * self.examples.contribution * self.examples.views
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(trainable(self.clipper.model).values())).device
+
     def _total(
         self, units: Tensor, at_once: int, draws: Draws, summed: Callable[..., Tensor]
     ) -> Tensor:
@@ -129,9 +145,11 @@ class BatchSum:
             for chunk in pieces(units, at_once):
                 rows = self.examples.rows(chunk, generator)
                 if self.augmentation is not None:
-                    rows = rows.seen_through(self.augmentation, generator)
+                    rows = rows.seen_through(self.augmentation, generator, self._block)
                 if self.adversary is not None:
-                    rows = attacked(rows, self.adversary, model, generator, precision)
+                    rows = attacked(
+                        rows, self.adversary, model, generator, precision, block=self._block
+                    )
                 total = total + summed(rows.x, rows.y, views=rows.views, weights=rows.weights)
         return total
 

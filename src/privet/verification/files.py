@@ -11,9 +11,11 @@ import torch
 from privet.errors import InputError
 from privet.files import read_json
 from privet.release import (
+    CARD_FILES,
     CUSTOM,
     INTERNAL,
     MANIFEST,
+    NEXT_CARD,
     RELEASED_FILES,
     SIGNATURE,
     Release,
@@ -39,7 +41,10 @@ def check_digests(folder: Path) -> Iterator[Finding]:
             yield Finding(check=f"digest of {name}", ok=False, detail="the file is missing")
         else:
             same = sha256(folder / name) == files.get(name)
-            detail = "as in the manifest" if same else "the file was changed after release"
+            half = name in CARD_FILES and (folder / NEXT_CARD).exists()
+            wrong = "half written by a killed process; its command with --record finishes it"
+            why = wrong if half else "the file was changed after release"
+            detail = "as in the manifest" if same else why
             yield Finding(check=f"digest of {name}", ok=same, detail=detail)
     expected = {*RELEASED_FILES, MANIFEST, SIGNATURE, INTERNAL}
     foreign = sorted(p.name for p in folder.iterdir() if p.name not in expected)

@@ -37,11 +37,12 @@ class Track:
 
         return lambda task: [Variant(label, build(label)) for label in figures]
 
-    def timed(self, step, device):
-        step()
+    def timed(self, turn, device):
+        before = len(self.log)
+        turn()
         name, label = self.log[-1]
         told = self.seconds[name]
-        return told[label] if isinstance(told, dict) else told
+        return (len(self.log) - before) * (told[label] if isinstance(told, dict) else told)
 
 
 @pytest.fixture
@@ -67,6 +68,16 @@ def test_contestants_take_turns_after_the_warm_up(monkeypatch, task):
     assert order == "aaabbbccc" + "abc" + "bca" + "cab"
     assert all(cell.seconds == [1, 1, 1] for cell in cells)  # warm-up is not counted
     assert all(cell.peak_bytes == 7 for cell in cells)
+
+
+def test_short_steps_follow_one_another_in_a_turn(monkeypatch, task):
+    track = Track(monkeypatch, a=0.04, b=0.25)
+    cells = by_name(race(task, "ab", Rules(rounds=2, cell_seconds=100)))
+    order = "".join(name for name, _ in track.log)
+    assert order == "aa" + "aa" + "bb" + "b" + "aa" + "b" + "b" + "aa"  # 0.08 s are the nearest
+    assert cells["a"].to_json()["steps_in_a_turn"] == 2
+    assert cells["a"].median == pytest.approx(0.04)  # of one step
+    assert (cells["b"].steps, cells["b"].median) == (1, 0.25)
 
 
 def test_the_fastest_variant_runs(monkeypatch, task):

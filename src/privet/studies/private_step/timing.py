@@ -1,6 +1,8 @@
 """Alternating rounds in one process.
 
-In every round each contestant takes one step. The round after begins with the next one, so that
+In every round each contestant has a turn: one step, or as many as fill a tenth of a second, one
+after the other as in training. (A single step of a millisecond after everybody else's finds the
+caches of processor and Python full of theirs.) The round after begins with the next one, so that
 whatever drifts (heat, other programs) hits all alike, and nobody always comes after the same
 neighbour. Warm-up steps are not counted; of several variants the fastest in warm-up runs.
 """
@@ -20,7 +22,8 @@ from privet.studies.private_step.machine import kept_memory, peak_memory, reason
 from privet.studies.private_step.parity import Agreement
 from privet.studies.private_step.workloads import Task
 
-TRIALS: Final = 2  # steps after the first by which the fastest variant is chosen
+WARM_UP: Final = 2  # steps before the turn by which the fastest variant is chosen
+TURN: Final = 0.1  # seconds that a turn lasts, about, or one step if that takes longer
 
 Watch = Callable[[str], object]
 
@@ -28,12 +31,16 @@ Watch = Callable[[str], object]
 @final
 @dataclass(kw_only=True)
 class Cell:
-    """One contestant on one task; `why` there is no time, or none any more."""
+    """One contestant on one task; `why` there is no time, or none any more.
+
+    `seconds` are those of a step, the mean of a turn of `steps`, in each round.
+    """
 
     model: str
     batch: int
     contestant: str
     variant: str = ""
+    steps: int = 1
     seconds: list[float] = field(default_factory=list)
     peak_bytes: int | None = None
     kept_bytes: int = 0
@@ -53,6 +60,7 @@ class Cell:
             "batch": self.batch,
             "contestant": self.contestant,
             "variant": self.variant,
+            "steps_in_a_turn": self.steps,
             "median_ms": statistics.median(milliseconds) if done else None,
             "best_ms": min(milliseconds) if done else None,
             "rounds_ms": milliseconds,
@@ -82,10 +90,15 @@ class Rules:
 
     def too_long(self, step_seconds: float) -> str:
         """Why a cell of such steps is left out; "" if it is not."""
-        needed = step_seconds * (1 + TRIALS + self.rounds)
+        needed = step_seconds * (WARM_UP + steps_in_a_turn(step_seconds) * (1 + self.rounds))
         if needed <= self.cell_seconds:
             return ""
         return f"skipped: would take about {needed:.0f} s (--cell-seconds {self.cell_seconds:g})"
+
+
+def steps_in_a_turn(seconds: float) -> int:
+    """As many as fill a turn, where one takes so long."""
+    return max(1, round(TURN / seconds))
 
 
 def in_turn(names: Sequence[str], turn: int) -> list[str]:
@@ -165,6 +178,7 @@ def _fastest(
             else:
                 if seconds < least:
                     best, least, cell.variant = ready, seconds, variant.label
+                    cell.steps = steps_in_a_turn(seconds)
                 del ready
         against = against or why
         # Lets go of what the slower ones had: what is kept now is kept by the best.
@@ -175,23 +189,29 @@ def _fastest(
 
 def _warmed_up(ready: Ready, device: torch.device, rules: Rules) -> float:
     """Seconds of a step after the first, which may compile and fill caches."""
-    first = timed(ready.step, device)
-    ready.tidy()
+    first = _turn(ready, device)
     if first > rules.cell_seconds:
         return first
-    trials = []
-    for _ in range(TRIALS):
-        trials.append(timed(ready.step, device))
-        ready.tidy()
-    return min(trials)
+    second = _turn(ready, device)
+    return min(second, _turn(ready, device, steps_in_a_turn(second)))
+
+
+def _turn(ready: Ready, device: torch.device, steps: int = 1) -> float:
+    """Seconds of a step, the mean of several that follow one another."""
+
+    def take() -> None:
+        for _ in range(steps):
+            ready.step()
+
+    seconds = timed(take, device)
+    ready.tidy()
+    return seconds / steps
 
 
 def _take(cell: Cell, ready: dict[str, Ready], device: torch.device) -> None:
-    """One step of one contestant; who fails is out of the race."""
-    runner = ready[cell.contestant]
+    """One turn of one contestant; who fails is out of the race."""
     try:
-        cell.seconds.append(timed(runner.step, device))
-        runner.tidy()
+        cell.seconds.append(_turn(ready[cell.contestant], device, cell.steps))
     except Exception as error:  # memory may run out late: sampled batches vary
         cell.why = reason(error)
         del ready[cell.contestant]
