@@ -15,7 +15,6 @@ import safetensors.torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from command_line import Outcome, environment, privet, start
-
 from privet import cli
 
 TRAIN = ["train", "dpsgd", "--data", "digits"]
@@ -396,8 +395,11 @@ def test_a_wish_to_stop_that_falls_into_a_finaliser_is_repeated():
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0)  # here the handler runs, and Python drops what it raises
 
-    kept = Finalised()
-    with pytest.raises(cli.Terminated), cli._terminated_like_interrupted():
-        del kept
-        time.sleep(10)
+    def interrupted():
+        with cli._terminated_like_interrupted():
+            Finalised()
+            time.sleep(10)
+
+    with pytest.raises(cli.Terminated):
+        interrupted()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

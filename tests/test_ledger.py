@@ -145,8 +145,32 @@ def test_redoing_a_step_needs_room_under_the_cap(ledger):
 def test_a_non_private_access_never_fits_a_cap(ledger):
     register(ledger, "d", "a")
     ledger.cap("d", 1000.0, 1e-5)
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded) as caught:
         ledger.reserve("d", label="known noise", step_event=dp.NonPrivateDpEvent(), steps=1)
+    assert "no cap has room for. Fix: train with privacy" in str(caught.value)
+    assert "smaller epsilon" not in str(caught.value)
+
+
+def test_after_a_non_private_access_no_private_run_fits_a_cap(ledger):
+    """The cap was set under another name, before its records were known."""
+    ledger.open_account("capped")
+    ledger.cap("capped", 1000.0, 1e-5)
+    register(ledger, "d", "a")
+    run = ledger.reserve("d", label="in the open", step_event=dp.NonPrivateDpEvent(), steps=1)
+    register(ledger, "capped", "a", "b")
+    with pytest.raises(BudgetExceeded) as caught:
+        ledger.reserve("capped", label="x", step_event=STEP, steps=1)
+    assert f"got run {run} (in the open)" in str(caught.value)
+    assert "no epsilon is small enough" in str(caught.value)
+    ledger.settle(run)  # it took no step: nothing was seen
+    ledger.reserve("capped", label="x", step_event=STEP, steps=1)
+
+
+def test_where_epsilon_is_the_matter_a_smaller_one_is_the_fix(ledger):
+    register(ledger, "d", "a")
+    ledger.cap("d", 1.0, 1e-5)
+    with pytest.raises(BudgetExceeded, match="Fix: ask for a smaller epsilon"):
+        ledger.reserve("d", label="x", step_event=STEP, steps=10**6)
 
 
 def test_a_cap_can_be_set_before_anything_is_known_of_the_data(ledger):
@@ -463,7 +487,7 @@ def test_such_a_run_that_turns_out_to_be_on_the_same_records_leaves_no_room(ledg
     shuffled_run(ledger, "other")
     register(ledger, "d", "b")  # found under this name only now
     assert spent(ledger, "d") == float("inf")
-    with pytest.raises(BudgetExceeded, match="inf"):
+    with pytest.raises(BudgetExceeded, match=r"\(shuffled\) on some of its records"):
         ledger.reserve("d", label="x", step_event=STEP, steps=1)
 
 

@@ -377,23 +377,37 @@ class Ledger:
                 _refuse_under_cap(related, "this run", adjacency)
             spent, cost = self._spent(related, cap), steps * cap.cost(step_event)
             if spent + cost > cap.budget:
+                got, fix = self._excess(related, cap, spent, cost)
                 raise BudgetExceeded(
                     f"this run would exceed the cap of '{related}' "
                     f"(epsilon={cap.epsilon:g}, delta={cap.delta:g})",
-                    got=f"epsilon {cap.epsilon_spent(spent + cost):.3g} in all, "
-                    f"{cap.epsilon_spent(spent):.3g} of it spent or reserved",
-                    fix="ask for a smaller epsilon, or settle abandoned runs",
+                    got=got,
+                    fix=fix,
                 )
 
-    def _spent(self, name: str, cap: RenyiFilter) -> float:
-        """Without end where a run proves nothing for the cap's neighbours, as known noise does."""
-        return sum(
-            run.committed * cap.cost(run.step_event)
-            if run.adjacency is Adjacency.ADD_REMOVE
-            else math.inf
-            for run in self._runs_related_to(name)
-            if run.committed
+    def _excess(self, name: str, cap: RenyiFilter, spent: float, cost: float) -> tuple[str, str]:
+        """What a refused run asks for beyond a cap, and what helps."""
+        apart = "or keep a ledger of its own (PRIVET_HOME)"
+        if math.isinf(cost):
+            return (
+                "an access without privacy, which no cap has room for",
+                f"train with privacy and secret noise (privet train dpsgd), {apart}",
+            )
+        if math.isinf(spent):
+            runs = self._runs_related_to(name)
+            endless = next(run for run in runs if math.isinf(_committed(run, cap)))
+            return (
+                f"run {endless.id} ({endless.label}) on some of its records, whose cost has no end",
+                f"no epsilon is small enough: use records that no such run has seen, {apart}",
+            )
+        return (
+            f"epsilon {cap.epsilon_spent(spent + cost):.3g} in all, "
+            f"{cap.epsilon_spent(spent):.3g} of it spent or reserved",
+            "ask for a smaller epsilon, or settle abandoned runs",
         )
+
+    def _spent(self, name: str, cap: RenyiFilter) -> float:
+        return sum(_committed(run, cap) for run in self._runs_related_to(name))
 
     def _runs_related_to(self, name: str) -> tuple[RunRecord, ...]:
         return tuple(
@@ -512,6 +526,14 @@ class Ledger:
             raise
         self._db.execute("COMMIT")
         self._db.execute("PRAGMA synchronous=NORMAL")
+
+
+def _committed(run: RunRecord, cap: RenyiFilter) -> float:
+    """Without end where a run proves nothing for the cap's neighbours, as known noise does."""
+    if not run.committed:
+        return 0.0
+    endless = run.adjacency is not Adjacency.ADD_REMOVE
+    return math.inf if endless else run.committed * cap.cost(run.step_event)
 
 
 def _refuse_under_cap(name: str, run: str, adjacency: Adjacency) -> NoReturn:

@@ -12,6 +12,7 @@ from torch import nn
 
 from privet.certification import HiddenGaussian, HiddenLaplace, certify
 from privet.certification.hidden import split_after
+from privet.certification.votes import NoisyVotes
 from privet.classifiers import Classifier, denoised, open_classifier
 from privet.errors import InputError
 from privet.models import create
@@ -178,19 +179,19 @@ def test_a_network_end_to_end_holds_against_attack(noise):
 
 
 def test_the_path_runs_in_full_precision():
+    """Every layer up to the noise in float32, and the rest in bfloat16; all outputs are looked at.
+
+    What follows the noise would show nothing: float32 noise makes float32 of a bfloat16 path.
+    """
     kinds = []
-
-    class Kind(nn.Module):
-        def forward(self, h):
-            kinds.append(h.dtype)
-            return h
-
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), Kind(), nn.Linear(4, 2))
-    x, y = torch.rand(2, 3), torch.zeros(2, dtype=torch.int64)
-    noise = HiddenGaussian(0.5, 2)
-    kinds.clear()
-    certify(model, x, y, noise=noise, n=50, n0=10, seed=0, precision="bf16")
-    assert set(kinds[2:]) == {torch.float32}  # the first two are probes
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    opened = open_classifier(model, shape=(3,))
+    noise = HiddenGaussian(0.5, 2).fitted(opened, torch.rand(2, 3))
+    for layer in (noise.split.path[0], noise.split.path[2], noise.split.rest[1]):
+        layer.register_forward_hook(lambda _layer, _inputs, output: kinds.append(output.dtype))
+    votes = NoisyVotes(opened, torch.rand(2, 3), noise, batch=4, seed=0, precision="bf16")
+    votes.count(np.arange(2), np.array([2, 2]))
+    assert kinds == [torch.float32, torch.float32, torch.bfloat16]
 
 
 def test_later_changes_of_the_weights_do_not_reach_a_fitted_noise():

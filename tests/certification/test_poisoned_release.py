@@ -96,6 +96,27 @@ def test_several_releases_bound_the_mean_with_confidence():
     assert "lower bound from 4 releases" in table.basis
 
 
+def test_too_few_releases_for_a_bound_worth_having_are_told_so():
+    """Said below half of the average, with numbers of releases that would reach what they name."""
+    few = poisoning_table([card(run=str(i)) for i in range(3)], [1])
+    assert few.accuracy < 0.06
+    assert few.summary()["caution"] == few.caution
+    for words in ("3 releases are too few at alpha 0.001", "their mean is 0.9", "is 0.0542"):
+        assert words in few.caution
+    for n, words in ((16, "16 would prove 0.45"), (226, "226 would prove 0.81")):
+        assert words in few.caution
+        enough = poisoning_table([card(run=str(i)) for i in range(n)], [0])
+        assert enough.accuracy >= float(words.split()[-1])
+        assert enough.caution == ""
+        assert "caution" not in enough.summary()
+        less = poisoning_table([card(run=str(i)) for i in range(n - 1)], [0])
+        assert less.accuracy < float(words.split()[-1])
+    for assumed in ([card()], {"accuracy": 0.1}), ([card(run=r) for r in "ab"], {"accuracy": 0.1}):
+        assert poisoning_table(assumed[0], [1], **assumed[1]).caution == ""
+    useless = [card(run=r, accuracy=0.0) for r in "ab"]
+    assert poisoning_table(useless, [1]).caution == ""  # no number of them would help
+
+
 def test_one_release_or_a_given_accuracy_is_called_an_assumption():
     own = poisoning_table([card()], [1])
     assert own.accuracy == 0.9
@@ -119,7 +140,7 @@ def test_first_weights_may_differ_between_releases():
         ([], [1], {}, "no release"),
         ([card()], [], {}, "numbers of records"),
         ([card()], [-1], {}, "numbers of records"),
-        ([card()], [1], {"accuracy": 1.2}, "bad accuracy"),
+        ([card()], [1], {"accuracy": 1.2}, "bad --accuracy"),
         ([card(), card()], [1], {}, "same run"),
         ([card(), card(run="b", mechanism={"steps": 2})], [1], {}, "other mechanism"),
         ([card(), card(run="b", data={"name": "e", "unit": "x"})], [1], {}, "other data"),
@@ -127,6 +148,9 @@ def test_first_weights_may_differ_between_releases():
         ([card(utility={})], [1], {}, "--accuracy"),
         ([card(withheld=["seeded noise"])], [1], {"accuracy": 0.9}, "seeded noise"),
         ([card(privacy=[])], [1], {"accuracy": 0.9}, "proved epsilon"),
+        ([card(events=[])], [1], {"accuracy": 0.9}, "card without events"),
+        ([card()], [1], {"alpha": 0.0}, "bad alpha"),
+        ([card()], [1], {"accuracy": float("nan")}, "bad --accuracy"),
         ([card(adjacencies=("zero-out",))], [1], {"accuracy": 0.9}, "proved epsilon"),
     ],
 )

@@ -14,6 +14,7 @@ from privet.certification.poisoning import (
     after_changes,
     certified_records,
     mean_lower,
+    runs_for_mean,
 )
 from privet.errors import InputError
 from privet.privacy.tradeoff import Gaussian, Laplace, Numerical, TradeOff, compose
@@ -209,3 +210,19 @@ def test_senseless_arguments_are_refused():
         mean_lower([], 0.05)
     with pytest.raises(InputError, match="alpha"):
         mean_lower([0.5], 0.0)
+
+
+@pytest.mark.parametrize("alpha", [0.001, 0.05])
+@pytest.mark.parametrize(("mean", "wanted"), [(0.9, 0.45), (0.9, 0.85), (0.3, 0.1), (1.0, 0.9)])
+def test_the_number_of_runs_is_the_least_that_reaches_the_bound(mean, wanted, alpha):
+    n = runs_for_mean(mean, wanted, alpha)
+    assert mean_lower([mean] * n, alpha) >= wanted
+    assert mean_lower([mean] * (n - 1), alpha) < wanted
+    if mean == 1.0:  # mean_lower is alpha^(1/n)
+        assert n == math.ceil(math.log(alpha) / math.log(wanted))
+
+
+def test_a_bound_above_the_mean_takes_no_number_of_runs():
+    for wanted in (0.9, 0.95, 0.0, math.nan):
+        with pytest.raises(InputError, match="bad bound"):
+            runs_for_mean(0.9, wanted, 0.001)

@@ -1,12 +1,14 @@
 """When images stop: only votes and radius are at stake here, never soundness."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 
-from privet.certification.confidence import Schedule, lower_bound, lower_sequence
-from privet.certification.smoothing_noise import Gaussian
+from privet.certification.confidence import Schedule, exceeds, lower_bound, lower_sequence
+from privet.certification.grid_noise import GridGaussian
+from privet.certification.smoothing_noise import Gaussian, Laplace, Uniform
 from privet.certification.stopping import Curve, Decision, Reference, make_rule, radii_of
 from privet.certification.votes import Tally
 from privet.errors import InputError
@@ -140,3 +142,51 @@ def test_modes():
     assert make_rule("curve", Gaussian(1.0), **asked | {"reference": True}) == Reference(100, 0.01)
     with pytest.raises(InputError, match="no radius"):
         make_rule("decision", Gaussian(1.0), **asked | {"radius": None})
+
+
+def decided(noise, n, radius, alpha=0.001, **more):
+    asked = {"tolerance": 0.02, "reference": False} | more
+    return make_rule("decision", noise, n=n, alpha=alpha, radius=radius, **asked)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [Gaussian(0.25), Laplace(0.2), Uniform(0.5), GridGaussian(0.25, 255, dimension=784)],
+    ids=repr,
+)
+@pytest.mark.parametrize("n", [100, 1000])
+def test_a_radius_that_no_votes_could_prove_is_refused_with_the_one_that_they_could(noise, n):
+    """The radius it names is certified by unanimous votes, and is within 1 % of the largest."""
+    most = noise.radius(float(lower_sequence(n, n, 0.001)))
+    with pytest.raises(InputError) as caught:
+        decided(noise, n, most * 1.001)
+    stated = float(re.search(r"at most (\d+\.\d+)", str(caught.value))[1])
+    assert 0.99 * most < stated <= most
+    seen, rule = tally([n], [n]), decided(noise, n, stated)
+    rule.judge(seen, np.arange(1))
+    assert radii_of(noise, seen.lower)[0] >= stated
+
+
+@pytest.mark.parametrize(("radius", "n"), [(0.7, 1000), (0.2, 30), (0.3, 5)])
+def test_the_number_of_votes_it_names_is_the_least_that_is_enough(radius, n):
+    with pytest.raises(InputError) as caught:
+        decided(Gaussian(0.25), n, radius)
+    enough = int(re.search(r"n=([0-9]+) would be enough", str(caught.value))[1])
+    rule = decided(Gaussian(0.25), enough, radius)
+    assert exceeds(enough, enough, rule.p0, 0.001)
+    with pytest.raises(InputError):
+        decided(Gaussian(0.25), enough - 1, radius)
+
+
+def test_no_number_of_votes_is_named_where_none_would_do():
+    """Uniform noise never proves its half width; a Gaussian with 10^9 votes not 12 scales."""
+    for noise, radius in ((Uniform(0.5), 0.6), (Gaussian(0.25), 3.0)):
+        with pytest.raises(InputError, match="a billion votes would not"):
+            decided(noise, 1000, radius)
+
+
+def test_a_curve_or_the_reference_may_look_further_than_votes_can_prove():
+    """There the radius only ends the votes of an image early."""
+    asked = {"n": 100, "alpha": 0.001, "radius": 9.0, "tolerance": 0.02}
+    assert isinstance(make_rule("curve", Gaussian(1.0), **asked, reference=False), Curve)
+    assert isinstance(make_rule("decision", Gaussian(1.0), **asked, reference=True), Reference)

@@ -152,3 +152,68 @@ def test_votes_with_another_denoiser_are_not_resumed():
     with torch.no_grad():
         model.bias.add_(1.0)
     assert pairs[0].digest() != before
+
+
+def declared(path, inputs, outputs, *operators, more=(), kind=1):
+    """A file from `x` to `y` that declares these shapes."""
+    onnx = pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
+    pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
+    from onnx import helper
+
+    ends = [
+        helper.make_tensor_value_info(name, kind, shape)
+        for name, shape in (("x", inputs), ("y", outputs), *((name, inputs) for name in more))
+    ]
+    graph = helper.make_graph(list(operators), "g", [ends[0], *ends[2:]], ends[1:2])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, str(path))
+    return path
+
+
+def node(operator, *names, **attributes):
+    from onnx import helper
+
+    return helper.make_node(operator, names[:-1], names[-1:], **attributes)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "operator", "said"),
+    [
+        (["n", 3], ["n", 3], "Relu", r"inputs of shape \(3\), expected \(2\)"),
+        (["n", 2, 1], ["n", 2, 1], "Relu", r"inputs of shape \(2, 1\)"),
+        (["n", 1, 28, 28], ["n", 10], "Flatten", r"inputs of shape \(1, 28, 28\)"),
+        (["n", 2], ["n", 10], "Relu", r"outputs of shape \(10\), expected \(2\)"),
+        (["n", 2], ["n", "m", 2], "Relu", r"outputs of shape \(\?, 2\)"),
+    ],
+)
+def test_a_file_that_declares_another_shape_is_refused_before_it_is_run(
+    diagonal, tmp_path, monkeypatch, inputs, outputs, operator, said
+):
+    """An operator that would take any shape hides nothing: the file says what it was made for."""
+    pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
+    path = declared(tmp_path / "d.onnx", inputs, outputs, node(operator, "x", "y"))
+    monkeypatch.setattr("privet.classifiers.onnx_file._session", lambda path: pytest.fail("run"))
+    with pytest.raises(InputError, match=said) as caught:
+        denoised(open_classifier(diagonal, shape=(2,)), path)
+    assert "\n" not in str(caught.value)
+
+
+def test_sizes_that_a_file_leaves_open_are_found_out_by_running_it(diagonal, tmp_path):
+    """Declared (n, m), gives one column: the made-up inputs show it."""
+    pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
+    summed = node("ReduceMean", "x", "y", axes=[1])
+    path = declared(tmp_path / "d.onnx", ["n", 2], ["n", "m"], summed)
+    with pytest.raises(InputError, match="a denoiser of another shape"):
+        denoised(open_classifier(diagonal, shape=(2,)), path)
+
+
+def test_a_file_with_two_inputs_or_of_other_numbers_is_refused(diagonal, tmp_path):
+    pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
+    inner = open_classifier(diagonal, shape=(2,))
+    both = declared(tmp_path / "2.onnx", ["n", 2], ["n", 2], node("Add", "x", "z", "y"), more="z")
+    whole = declared(tmp_path / "i.onnx", ["n", 2], ["n", 2], node("Abs", "x", "y"), kind=7)
+    for path in (both, whole):
+        with pytest.raises(InputError, match="one input of float32") as caught:
+            denoised(inner, path)
+        assert "\n" not in str(caught.value)

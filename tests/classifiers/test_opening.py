@@ -74,7 +74,8 @@ def test_inputs_that_do_not_fit_are_refused(linear):
     assert torch.equal(found.require(good, y)[0], good)
     for x, labels, said in (
         (torch.rand(2, 5), y, "cannot take"),
-        (torch.rand(3, 4), y, "cannot take"),
+        (torch.rand(3, 4), y, "one label for each"),
+        (good, y[:, None], "one label for each"),
         (good + 1, y, "outside of"),
         (torch.full((2, 4), torch.nan), y, "outside of"),
         (good, y + 3, "0 to 2"),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -209,35 +210,162 @@ def test_poisoning(release, tmp_path, capsys):
     assert (folder / "certify.svg").read_bytes().startswith(b"<?xml")
 
 
+def reissued(release, folder, **changes):
+    """The same release with another card."""
+    shutil.copytree(release, folder)
+    card = json.loads((folder / "trust.json").read_text())
+    (folder / "trust.json").write_text(json.dumps(card | changes))
+    return folder
+
+
+@pytest.fixture
+def quick_curve(monkeypatch):
+    """(1/4)-GDP in place of the card's own curve, which takes seconds."""
+    from privet.privacy.tradeoff import Gaussian
+
+    monkeypatch.setattr(
+        "privet.certification.poisoned_release.training_curve", lambda *_: Gaussian(0.25)
+    )
+
+
+POISONING = ("--threat", "poisoning", "--records", "1")
+
+
+def test_poisoning_asks_for_a_plan_with_events(release, tmp_path, capsys):
+    empty = reissued(release, tmp_path / "empty", events=[])
+    assert certify(empty, *POISONING) == 2
+    assert "card without events" in capsys.readouterr().err
+
+
+def test_poisoning_asks_for_a_measured_accuracy_or_an_assumed_one(
+    release, tmp_path, capsys, quick_curve
+):
+    untested = reissued(release, tmp_path / "untested", utility={})
+    assert certify(untested, *POISONING) == 2
+    assert "without a test accuracy. Fix: say --accuracy" in capsys.readouterr().err
+    assert certify(untested, *POISONING, "--accuracy", "0.9") == 0
+
+
+def test_poisoning_of_a_model_trained_without_privacy_is_refused(release, tmp_path, capsys):
+    made = privet.train("plain", made_up(), epochs=1, model="linear").save(tmp_path / "plain")
+    assert certify(made, *POISONING, "--accuracy", "0.9") == 2
+    said = capsys.readouterr().err
+    assert "without a proved epsilon" in said
+    assert "trained without privacy" in said
+
+
+def test_three_releases_prove_next_to_nothing_and_it_is_said(
+    release, tmp_path, capsys, quick_curve
+):
+    """Three accuracies of 0.9: 0.054 at alpha 0.001; 16 would prove half, 226 nine tenths."""
+    plan = privet.load(release).trust["provenance"]
+    three = [
+        reissued(
+            release,
+            tmp_path / run,
+            provenance=plan | {"run": run},
+            utility={"test_accuracy": 0.9, "test_examples": 20},
+        )
+        for run in ("a", "b", "c")
+    ]
+    assert certify(*three, *POISONING, "--json") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["accuracy"] == pytest.approx(0.0543, abs=1e-4)
+    for words in ("3 releases are too few at alpha 0.001", "16 would prove 0.45", "--accuracy"):
+        assert words in record["caution"]
+    assert certify(*three, *POISONING) == 0
+    assert "3 releases are too few" in capsys.readouterr().err
+    assert certify(*three, *POISONING, "--alpha", "0.3") == 0
+    assert "too few" not in capsys.readouterr().err
+
+
+def test_a_radius_out_of_reach_is_refused_before_any_vote(release, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "privet.certification.votes.NoisyVotes.count", lambda *_: pytest.fail("voted")
+    )
+    asked = ("--scale", "0.1", "--n", "1000", "--mode", "decision", "--radius", "0.3")
+    assert certify(release, *asked) == 2
+    said = capsys.readouterr().err
+    assert "n=1000 votes cannot prove at alpha 0.001: got 0.3, expected at most 0.243" in said
+    assert "Fix: n=5560 would be enough" in said
+
+
+def test_a_denoiser_for_other_data_is_refused(release, tmp_path, capsys):
+    """One line and no votes; the file's operators would take any shape."""
+    onnx = pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
+    from onnx import TensorProto, helper
+
+    ends = [helper.make_tensor_value_info(v, TensorProto.FLOAT, ["n", 3]) for v in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, str(tmp_path / "d.onnx"))
+    assert certify(release, *QUICK, "--denoiser", tmp_path / "d.onnx") == 2
+    message = capsys.readouterr().err
+    assert "got inputs of shape (3), expected (4), that of the data" in message
+    assert message.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (("--threat", "theft"), "unknown threat"),
         (("--threat", "poisoning", "--records", "1.5"), "whole numbers"),
+        (("--threat", "poisoning", "--records", "nan"), "bad --records: got nan"),
+        (("--threat", "poisoning", "--records", "inf"), "bad --records: got inf"),
+        (("--threat", "poisoning", "--records=-1"), "bad --records: got -1"),
+        (("--threat", "poisoning", "--records", ","), "bad --records: got none"),
         (("--threat", "poisoning", "--records", "a"), "bad records"),
+        (("--threat", "poisoning", "--accuracy", "nan"), "bad --accuracy: got nan"),
+        (("--threat", "poisoning", "--alpha", "nan"), "bad alpha: got nan"),
         (("--scale", "0.1", "--noise", "uniform", "--hidden-scale", "1"), "no certificate"),
-        (("--scale", "0.1", "--noise", "laplace", "--hidden-scale", "1"), "no certificate"),
-        (("--scale", "0.1", "--grid", "255", "--noise", "laplace"), "no certificate"),
+        (
+            ("--scale", "0.1", "--noise", "laplace", "--hidden-scale", "1"),
+            "no certificate: got --noise laplace --scale 0.1 --hidden-scale 1",
+        ),
+        (
+            ("--scale", "0.1", "--grid", "255", "--noise", "laplace"),
+            "no certificate: got --noise laplace --scale 0.1 --grid 255",
+        ),
+        (("--scale", "0.1", "--grid", "255", "--hidden-scale", "1"), "no certificate"),
         (("--scale", "0.1", "--grid", "0"), "bad grid"),
         (("--hidden-scale", "0.1", "--layer", "2"), "no such layer"),
+        (("--hidden-scale", "0.1", "--layer", "2"), "got --layer 2 of Sequential, 1 linear"),
+        (("--hidden-scale", "0.1", "--layer", "0"), "expected 1 to 1"),
+        (("--scale", "0.1", "--layer", "1"), "got --layer 1 and no --hidden-scale"),
+        (("--layer", "2"), "got --layer 2 and no --hidden-scale"),
+        (("--hidden-scale", "0"), "bad --hidden-scale: got 0"),
+        (("--hidden-scale=-1",), "bad --hidden-scale: got -1"),
+        (("--hidden-scale", "nan"), "bad --hidden-scale: got nan"),
+        (("--hidden-scale", "0.1", "--scale", "nan"), "bad --scale: got nan"),
         (("--scale", "0.1", "--denoiser", "nothing.onnx"), "no such file"),
         (("--scale", "0.1", "--precision", "fp8"), "unknown precision"),
-        (("--scale", "0"), "bad"),
+        ((), "got --scale 0 and no --hidden-scale"),
+        (("--scale", "0"), "no noise to certify with"),
+        (("--scale", "-0.1"), "bad --scale: got -0.1"),
+        (("--scale", "nan"), "bad --scale: got nan"),
+        (("--scale", "inf"), "bad --scale: got inf"),
         (("--scale", "0.1", "--noise", "cauchy"), "unknown smoothing noise"),
         (("--scale", "0.1", "--mode", "guess"), "mode"),
         (("--scale", "0.1", "--alpha", "2"), "alpha"),
+        (("--scale", "0.1", "--alpha", "nan"), "bad alpha"),
+        (("--scale", "0.1", "--tolerance", "nan"), "bad tolerance"),
         (("--scale", "0.1", "--mode", "decision"), "radius"),
+        (("--scale", "0.1", "--radius", "nan"), "bad radius"),
         (("--scale", "0.1", "--radii", "a"), "bad radii"),
+        (("--scale", "0.1", "--radii=-1,0.1"), "bad --radii"),
+        (("--scale", "0.1", "--radii", "nan"), "bad --radii"),
+        (("--scale", "0.1", "--radii", ","), "bad --radii"),
         (("--scale", "0.1", "--examples", "0"), "bad number of examples"),
         (("--scale", "0.1", "--device", "abacus"), "no such device"),
     ],
 )
 def test_bad_input_is_one_line(release, options, said, capsys):
     assert certify(release, *options) == 2
-    message = capsys.readouterr().err.strip()
+    message = capsys.readouterr().err
     assert message.startswith("privet: ")
     assert said in message
-    assert "\n" not in message
+    assert message.count("\n") == 1
 
 
 def test_evasion_is_about_one_release(release, capsys):

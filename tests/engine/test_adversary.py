@@ -56,6 +56,27 @@ class OneStartForAll:
         return moved(x, 0.1 * (x.mean(0) - x))
 
 
+class TowardsTheUsualLabel:
+    """A bug: rows move with the labels of the batch; inputs of others never enter."""
+
+    shares = (1.0,)
+
+    def __call__(self, scores, x, y, generator):
+        return moved(x, 0.1 * (y - y.double().mean()).to(x.dtype)[:, None].expand_as(x))
+
+
+class NextLabel:
+    """A bug: each row is attacked under the label of the row before it, as by a wrong shift."""
+
+    shares = (1.0,)
+
+    def __call__(self, scores, x, y, generator):
+        inputs = x.detach().requires_grad_()
+        loss = F.cross_entropy(scores(inputs), y.roll(1), reduction="sum")
+        (gradient,) = torch.autograd.grad(loss, inputs)
+        return moved(x, 0.1 * gradient.sign())
+
+
 # --- sensitivity -------------------------------------------------------------------------------
 
 
@@ -112,7 +133,9 @@ def test_scaling_by_the_batch_would_be_caught():
     assert shift <= CLIP * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("bug", [ByTheBatch(), OneStartForAll()])
+@pytest.mark.parametrize(
+    "bug", [ByTheBatch(), OneStartForAll(), TowardsTheUsualLabel(), NextLabel()]
+)
 def test_what_mixes_examples_is_refused_before_a_run(bug):
     probe = records(4, torch.float32)
     with pytest.raises(InputError, match="mixes examples"):

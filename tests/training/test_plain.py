@@ -1,6 +1,7 @@
 """`train plain`: the loop that anyone would write, resumed exactly, with a card that says no."""
 
 import contextlib
+import dataclasses
 import json
 
 import dp_accounting as dp
@@ -159,10 +160,33 @@ def test_the_ledger_holds_an_access_without_privacy(released, ledger):
 def test_no_cap_has_room_for_it(make_data, ledger, tmp_path):
     ledger.open_account("made-up")
     ledger.cap("made-up", 100.0, 1e-5)
-    with pytest.raises(BudgetExceeded, match="exceed the cap of 'made-up'"):
+    with pytest.raises(BudgetExceeded, match="exceed the cap of 'made-up'") as caught:
         privet.train("plain", make_data(), ledger=ledger, out=tmp_path / "run", **QUICK)
+    assert "Fix: train with privacy" in str(caught.value)
+    assert "smaller epsilon" not in str(caught.value)
     assert not (tmp_path / "run").exists()
     assert ledger.account("made-up").runs == ()
+
+
+def test_a_private_run_under_a_cap_is_refused_on_records_that_a_plain_one_has_seen(
+    make_data, ledger, tmp_path
+):
+    """Under another name, whose cap was set before; the ledger knows the records again."""
+    ledger.open_account("later")
+    ledger.cap("later", 100.0, 1e-5)
+    release = privet.train("plain", make_data(), ledger=ledger, **QUICK)
+    (run,) = ledger.account("made-up").runs
+    assert run.id == release.trust["provenance"]["run"]
+    later = dataclasses.replace(make_data(), name="later")
+    private = {"epsilon": 1.0, "delta": 1e-3, "model": "linear", "epochs": 1}
+    with pytest.raises(BudgetExceeded, match=f"run {run.id} .plain") as caught:
+        privet.train("dpsgd", later, ledger=ledger, out=tmp_path / "private", **private)
+    assert "no epsilon is small enough" in str(caught.value)
+    assert not (tmp_path / "private").exists()
+    other = dataclasses.replace(make_data(seed=1), name="other")
+    ledger.open_account("other")
+    ledger.cap("other", 100.0, 1e-5)
+    assert privet.train("dpsgd", other, ledger=ledger, **private).privacy is not None
 
 
 # --- refusals ----------------------------------------------------------------------------------

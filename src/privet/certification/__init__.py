@@ -10,6 +10,7 @@ from privet.certification.poisoning import (
     certified_records,
     mean_lower,
 )
+from privet.certification.prediction import Predictions, predict
 from privet.certification.published import (
     Layers,
     PublishedSize,
@@ -38,6 +39,7 @@ __all__ = [
     "Laplace",
     "LayeredGaussian",
     "Layers",
+    "Predictions",
     "PublishedSize",
     "SmoothingNoise",
     "Tally",
@@ -51,5 +53,6 @@ __all__ = [
     "mean_lower",
     "pixeldp_gaussian",
     "pixeldp_laplace",
+    "predict",
     "stobatch",
 ]

@@ -80,9 +80,9 @@ def split_after(model: nn.Module, layer: int) -> tuple[nn.Sequential, nn.Sequent
     if not 1 <= layer <= len(ends):
         raise InputError(
             "no such layer to add noise after",
-            got=f"layer {layer} of {type(model).__name__}, {len(ends)} linear maps in sequence",
+            got=f"--layer {layer} of {type(model).__name__}, {len(ends)} linear maps in sequence",
             expected=f"1 to {len(ends)}" if ends else "a Sequential of layers",
-            fix="noise on the input needs no layers: leave the hidden noise out",
+            fix="--scale alone, noise on the input, needs no layers: leave --hidden-scale out",
         )
     cut = ends[layer - 1] + 1
     return nn.Sequential(*parts[:cut]), nn.Sequential(*parts[cut:])

@@ -14,12 +14,19 @@ delta) statement is all that is used.
 """
 
 import csv
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from privet.certification.poisoning import Stated, accuracy_after_poisoning, mean_lower
+from privet.certification.poisoning import (
+    Stated,
+    accuracy_after_poisoning,
+    check_level,
+    mean_lower,
+    runs_for_mean,
+)
 from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis, Privacy
 from privet.privacy.accounting import accountant_for, tradeoff_of
@@ -59,6 +66,7 @@ class PoisoningTable:
         curve: for which neighbours a curve is proved.
         alpha: chance that p is above the mean; None where p is assumed.
         releases: how many.
+        caution: that there are too few of them for a bound worth having; "" otherwise.
     """
 
     rows: tuple[Row, ...]
@@ -68,6 +76,7 @@ class PoisoningTable:
     curve: str
     alpha: float | None
     releases: int
+    caution: str = ""
 
     def summary(self) -> dict[str, Any]:
         """JSON values only."""
@@ -81,6 +90,7 @@ class PoisoningTable:
             "curve": self.curve,
             "least_mean_accuracy": list(self.dictionaries()),
             "says_not": SAYS_NOT,
+            **({"caution": self.caution} if self.caution else {}),
         }
 
     def dictionaries(self) -> Iterator[dict[str, Any]]:
@@ -122,8 +132,9 @@ def poisoning_table(
         raise InputError("no release to read", expected="one or more")
     if not records or min(records) < 0:
         raise InputError("bad numbers of records", got=list(records), expected="0 or more each")
+    check_level(alpha)
     _require_one_plan(cards)
-    mean, basis, proved = _mean_accuracy(cards, accuracy, alpha)
+    mean, basis, caution = _mean_accuracy(cards, accuracy, alpha)
     curves = {adjacency: training_curve(cards[0], adjacency) for adjacency in _proved(cards[0])}
     return PoisoningTable(
         rows=tuple(_row(curves, k, mean) for k in records),
@@ -131,14 +142,21 @@ def poisoning_table(
         basis=basis,
         unit=str(cards[0]["data"]["unit"]),
         curve=" or ".join(sorted(curves)),
-        alpha=alpha if proved else None,
+        alpha=alpha if accuracy is None and len(cards) > 1 else None,
         releases=len(cards),
+        caution=caution,
     )
 
 
 def training_curve(card: Mapping[str, Any], adjacency: Adjacency) -> TradeOff:
     """The trade-off function that a card's proved statement under this adjacency rests on."""
     stated = _proved(card)[adjacency]
+    if not card["events"]:
+        raise InputError(
+            "a card without events says nothing about poisoning",
+            got="an epsilon, and nothing that it comes from",
+            fix="see privet verify",
+        )
     event = from_json(card["events"][-1]["event"])
     if len(card["events"]) == 1 and accountant_for(event) == "pld":
         return tradeoff_of(event, adjacency)
@@ -175,12 +193,12 @@ def _proved(card: Mapping[str, Any]) -> dict[Adjacency, Privacy]:
 
 def _mean_accuracy(
     cards: Sequence[Mapping[str, Any]], accuracy: float | None, alpha: float
-) -> tuple[float, str, bool]:
-    """The mean accuracy, on what basis, and whether it was inferred rather than assumed."""
+) -> tuple[float, str, str]:
+    """The mean accuracy, on what basis, and a caution where the bound is hardly one."""
     if accuracy is not None:
         if not 0 <= accuracy <= 1:
-            raise InputError("bad accuracy", got=accuracy, expected="between 0 and 1")
-        return accuracy, f"assumed: mean accuracy is at least {accuracy:g}", False
+            raise InputError("bad --accuracy", got=accuracy, expected="between 0 and 1")
+        return accuracy, f"assumed: mean accuracy is at least {accuracy:g}", ""
     measured = [card["utility"].get("test_accuracy") for card in cards]
     if None in measured:
         raise InputError(
@@ -188,10 +206,32 @@ def _mean_accuracy(
         )
     if len(cards) == 1:
         own = float(measured[0])
-        return own, f"assumed: mean accuracy is at least this release's, {own:g}", False
-    lower = mean_lower([float(value) for value in measured], alpha)
+        return own, f"assumed: mean accuracy is at least this release's, {own:g}", ""
+    values = [float(value) for value in measured]
+    lower = mean_lower(values, alpha)
     words = f"lower bound from {len(cards)} releases, confidence {1 - alpha:g}"
-    return lower, words, True
+    return lower, words, _caution(values, lower, alpha)
+
+
+def _caution(values: Sequence[float], lower: float, alpha: float) -> str:
+    """What to say of a bound below half of the average: it is the number of releases that speaks.
+
+    With n values nothing but their independence is known: even n accuracies of one do not exclude
+    a mean of alpha^(1/n).
+    """
+    average = math.fsum(values) / len(values)
+    if average == 0.0 or lower >= average / 2:
+        return ""
+    half, most = (runs_for_mean(average, part * average, alpha) for part in (0.5, 0.9))
+    return (
+        f"{len(values)} releases are too few at alpha {alpha:g}: their mean is {average:.3g}, what "
+        f"they prove is {_down(lower)}. With the same mean {half} would prove {average / 2:.3g}, "
+        f"{most} would prove {0.9 * average:.3g}; or say --accuracy, the mean to assume."
+    )
+
+
+def _down(value: float) -> str:
+    return f"{math.floor(1e4 * value) / 1e4:g}"
 
 
 def _require_one_plan(cards: Sequence[Mapping[str, Any]]) -> None:

@@ -165,14 +165,30 @@ def mean_lower(values: Sequence[float], alpha: float) -> float:
     """
     if not values or not all(0 <= value <= 1 for value in values):
         raise InputError("bad results", got=values, expected="one or more numbers in [0, 1]")
-    if not 0 < alpha < 1:
-        raise InputError("bad alpha", got=alpha, expected="0 < alpha < 1")
+    check_level(alpha)
     mean = math.fsum(values) / len(values)
     allowed = -math.log(alpha) / len(values)
     if mean == 0.0 or _coins(mean, 1e-300) <= allowed:
         return 0.0
     root = float(brentq(lambda m: _coins(mean, m) - allowed, 1e-300, mean, xtol=1e-15))
     return max(0.0, root * (1.0 - 1e-9) - 1e-12)
+
+
+def runs_for_mean(mean: float, wanted: float, alpha: float) -> int:
+    """How many values of this average make `mean_lower` reach `wanted`, 0 < wanted < mean <= 1.
+
+    The least n with n kl(mean, wanted) >= ln(1/alpha), and one part in 10^6 more: it rounds down.
+    """
+    check_level(alpha)
+    if not 0 < wanted < mean <= 1:
+        raise InputError("bad bound", got=wanted, expected=f"between 0 and the mean {mean:g}")
+    return math.ceil(-math.log(alpha) / _coins(mean, wanted) * (1.0 + 1e-6))
+
+
+def check_level(alpha: float) -> None:
+    """Refuse what is no chance of an error."""
+    if not 0 < alpha < 1:
+        raise InputError("bad alpha", got=alpha, expected="0 < alpha < 1", fix="try 0.001")
 
 
 def _step(tradeoff: TradeOff, lost: float) -> float:

@@ -104,8 +104,8 @@ def certify(
     check_alpha(alpha)
     if n0 < 1 or n < 1:
         raise InputError("bad number of votes", got=f"n0={n0}, n={n}", expected="at least 1 each")
-    opened, x, y, noise = _prepared(classifier, x, y, noise, denoiser)
-    require_rows_apart(opened)
+    opened, x, noise = prepare(classifier, x, noise, denoiser)
+    y = opened.require_labels(torch.as_tensor(y), len(x))
     rule = make_rule(
         mode, noise, n=n, alpha=alpha, radius=radius, tolerance=tolerance, reference=reference
     )
@@ -113,7 +113,7 @@ def certify(
     if denoiser is not None:
         terms["denoised"] = opened.name
     if compile:
-        opened, why = _compiled(opened, noise, batch, precision)
+        opened, why = compile_for(opened, noise, batch, precision)
         terms["compiled"] = f"no: {why}" if why else "yes"
     tally = _tally_for(tally, len(x), _fingerprint(opened, x, noise, terms))
 
@@ -191,27 +191,28 @@ def conclude(
     )
 
 
-def _prepared(
+def prepare(
     source: Release | nn.Module | Classifier | str | Path,
     x: Tensor | ArrayLike,
-    y: Tensor | ArrayLike,
     noise: SmoothingNoise,
     denoiser: Denoiser | None,
-) -> tuple[Classifier, Tensor, Tensor, SmoothingNoise]:
+) -> tuple[Classifier, Tensor, SmoothingNoise]:
     """The classifier, checked inputs, and the noise as it is for these."""
     if not isinstance(noise, SmoothingNoise):
         raise InputError("no noise", got=noise, expected="one such as Gaussian(0.25)")
-    x, y = torch.as_tensor(x), torch.as_tensor(y)
+    x = torch.as_tensor(x)
     opened = open_classifier(source, shape=tuple(x.shape[1:]))
     if denoiser is not None:
         opened = denoised(opened, denoiser)
-    x, y = opened.require(x, y)
-    return opened, x, y, noise.fitted(opened, x)
+    x = opened.require_inputs(x)
+    require_rows_apart(opened)
+    return opened, x, noise.fitted(opened, x)
 
 
-def _compiled(
+def compile_for(
     classifier: Classifier, noise: SmoothingNoise, batch: int, precision: str
 ) -> tuple[Classifier, str]:
+    """The classifier compiled for these batches, or as it is and a note why."""
     if "layer" in noise.details:
         return classifier, "its layers run apart, with noise between"
     return compiled(classifier, batch, find_precision(precision, classifier.device))

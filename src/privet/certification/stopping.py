@@ -33,6 +33,7 @@ from privet.errors import InputError
 
 TOLERANCE: Final = 0.02  # noise scales of radius that a curve may leave on the table
 _GROWTH: Final = 0.2  # a decision looks again after so many more votes: overshoot at most 20 %
+_MOST: Final = 10**9  # votes that anyone would ask for
 _HOPE: Final = 0.01  # chance with which a decision may give up an image that could still make it
 
 
@@ -197,4 +198,44 @@ def make_rule(
         return Curve(n, alpha, noise, tolerance, radius)
     if radius is None:
         raise InputError("no radius to decide", fix="say radius=, in units of the input")
-    return Decision(n, alpha, noise, radius)
+    rule = Decision(n, alpha, noise, radius)
+    _require_provable(rule)
+    return rule
+
+
+def _require_provable(rule: Decision) -> None:
+    """Refuse a radius that even votes of one mind could not certify."""
+    if exceeds(rule.n, rule.n, rule.p0, rule.alpha):
+        return
+    most = rule.noise.radius(float(lower_sequence(rule.n, rule.n, rule.alpha)))
+    enough = _votes_enough(rule.p0, rule.alpha)
+    raise InputError(
+        f"a radius that n={rule.n} votes cannot prove at alpha {rule.alpha:g}",
+        got=f"{rule.radius:g}",
+        expected=f"at most {_rounded_down(most):g}" if most > 0.0 else "other votes or noise",
+        fix="a larger scale of noise; a billion votes would not prove it under this one"
+        if enough is None
+        else f"n={enough} would be enough",
+    )
+
+
+def _votes_enough(p0: float, alpha: float) -> int | None:
+    """The least number of votes which, all in favour, establish p > p0; None beyond `_MOST`.
+
+    With every such vote the e-process grows: each q above p0 gains the factor q / p0.
+    """
+    low, high = 0, 1
+    while not exceeds(high, high, p0, alpha):
+        low, high = high, 2 * high
+        if high > _MOST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if exceeds(middle, middle, p0, alpha) else (middle, high)
+    return high
+
+
+def _rounded_down(value: float) -> float:
+    """To three digits, so that the number that is shown can be asked for."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return math.floor(value / step * (1.0 - 1e-12)) * step

@@ -58,12 +58,16 @@ class Classifier:
             return self.scores(x).argmax(1)
 
     def require(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and labels on the device, refused where they are not what `scores` takes."""
-        if tuple(x.shape[1:]) != self.shape or len(x) != len(y):
+        """Inputs and their labels on the device, refused where they are not what is expected."""
+        return self.require_inputs(x), self.require_labels(y, len(x))
+
+    def require_inputs(self, x: Tensor) -> Tensor:
+        """Inputs on the device, refused where they are not what `scores` takes."""
+        if tuple(x.shape[1:]) != self.shape:
             raise InputError(
                 "inputs that the classifier cannot take",
-                got=f"x of shape {tuple(x.shape)}, {len(y)} labels",
-                expected=f"x of shape (n, {', '.join(map(str, self.shape))}), n labels",
+                got=f"x of shape {tuple(x.shape)}",
+                expected=f"(n, {', '.join(map(str, self.shape))})",
             )
         if not x.is_floating_point() or not bool(((x >= 0) & (x <= 1)).all()):
             raise InputError(
@@ -72,10 +76,20 @@ class Classifier:
                 expected="floating-point numbers between 0 and 1",
                 fix="scale them, and the sizes of attacks with them",
             )
+        return x.to(self.device)
+
+    def require_labels(self, y: Tensor, inputs: int) -> Tensor:
+        """Class numbers on the device, one for each of so many inputs."""
+        if tuple(y.shape) != (inputs,):
+            raise InputError(
+                "not one label for each input",
+                got=f"labels of shape {tuple(y.shape)}",
+                expected=f"({inputs},)",
+            )
         if y.dtype != torch.int64 or not bool(((y >= 0) & (y < self.classes)).all()):
             raise InputError(
                 "labels that are no class numbers",
                 got=y.dtype if y.dtype != torch.int64 else f"{int(y.min())} to {int(y.max())}",
                 expected=f"int64, 0 to {self.classes - 1}",
             )
-        return x.to(self.device), y.to(self.device)
+        return y.to(self.device)

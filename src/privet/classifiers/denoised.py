@@ -32,7 +32,7 @@ def denoised(classifier: Classifier, denoiser: Denoiser) -> Classifier:
             inputs of the same shape. A module is put in evaluation mode and moved to the
             classifier's device.
     """
-    clean, differentiable, name, digest = _opened(denoiser, classifier.device)
+    clean, differentiable, name, digest = _opened(denoiser, classifier)
     _require_same_shape(clean, classifier)
 
     def scores(x: Tensor) -> Tensor:
@@ -51,11 +51,12 @@ def denoised(classifier: Classifier, denoiser: Denoiser) -> Classifier:
 
 
 def _opened(
-    denoiser: Denoiser, device: torch.device
+    denoiser: Denoiser, classifier: Classifier
 ) -> tuple[Callable[[Tensor], Tensor], bool, str, Callable[[], str]]:
     if isinstance(denoiser, nn.Module):
         name = type(denoiser).__name__
-        return denoiser.to(device).eval(), True, name, partial(weights_digest, denoiser)
+        moved = denoiser.to(classifier.device).eval()
+        return moved, True, name, partial(weights_digest, denoiser)
     path = Path(denoiser)
     if path.suffix != ".onnx":
         raise InputError(
@@ -63,7 +64,7 @@ def _opened(
         )
     from privet.classifiers.onnx_file import read_onnx
 
-    read = read_onnx(path, device=device)
+    read = read_onnx(path, device=classifier.device, ends=classifier.shape)
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     return read.apply, read.differentiable, path.name, lambda: content
 

@@ -55,14 +55,32 @@ class OnnxMap:
         return not self.unknown
 
 
-def read_onnx(path: Path, *, device: torch.device, low: float = 0.0, high: float = 1.0) -> OnnxMap:
-    """A file as a function; it is tried on made-up inputs from `low` to `high`."""
+def read_onnx(
+    path: Path,
+    *,
+    device: torch.device,
+    low: float = 0.0,
+    high: float = 1.0,
+    ends: tuple[int, ...] | None = None,
+) -> OnnxMap:
+    """A file as a function; it is tried on made-up inputs from `low` to `high`.
+
+    Args:
+        path: the file.
+        device: where inputs are taken.
+        low: the least that a made-up input has.
+        high: the most.
+        ends: the shape that one input and one output must have; refused before anything is
+            computed where the file declares another.
+    """
     model = _read(path)
+    if ends is not None:
+        _require_declared(model, ends)
     by_runtime, shape = _session(path)
     probe = low + (high - low) * torch.rand(
         PROBED, *shape, generator=torch.Generator().manual_seed(0)
     )
-    expected = by_runtime(probe)
+    expected = _first_run(by_runtime, probe)
     graph, why = _rebuilt(model, probe.to(device))
     if graph is not None:
         _require_agreement(graph(probe.to(device)).cpu(), expected)
@@ -122,6 +140,38 @@ def _rebuilt(model: Any, probe: Tensor) -> tuple["_Graph | None", str]:
     except InputError as error:  # a variant of an operator
         return None, str(error)
     return graph, ""
+
+
+def _require_declared(model: Any, ends: tuple[int, ...]) -> None:
+    """Both ends, as far as the file says; a size that is a name may be any."""
+    weights = {weight.name for weight in model.graph.initializer}
+    given = next((value for value in model.graph.input if value.name not in weights), None)
+    for what, value in (("inputs", given), ("outputs", next(iter(model.graph.output), None))):
+        if value is None or not value.type.tensor_type.HasField("shape"):
+            continue
+        dims = value.type.tensor_type.shape.dim[1:]
+        sizes = [d.dim_value if d.HasField("dim_value") else "?" for d in dims]
+        pairs = zip(sizes, ends, strict=False)
+        if len(sizes) != len(ends) or any(size not in ("?", end) for size, end in pairs):
+            raise InputError(
+                "an ONNX file of another shape",
+                got=f"{what} of shape ({', '.join(map(str, sizes))})",
+                expected=f"({', '.join(map(str, ends))}), that of the data",
+                fix="export it for these data",
+            )
+
+
+def _first_run(by_runtime: Callable[[Tensor], Tensor], probe: Tensor) -> Tensor:
+    """What onnxruntime makes of made-up inputs; refused where it cannot take them."""
+    try:
+        return by_runtime(probe)
+    except Exception as error:  # onnxruntime raises many kinds: other types, several inputs
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            "an ONNX file that cannot be run",
+            got=first[:120],
+            expected="one input of float32 numbers",
+        ) from None
 
 
 def _require_agreement(found: Tensor, expected: Tensor) -> None:

@@ -1,12 +1,14 @@
 """`privet certify`: what a release withstands, of changed inputs and of changed records."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from privet.commands.certify_noise import noise_asked
 from privet.commands.recording import Record, record_certificates, require_recordable
 from privet.commands.screen import DataDir, Json, err, out, print_json
 from privet.commands.subjects import (
@@ -19,7 +21,7 @@ from privet.commands.subjects import (
 from privet.errors import InputError
 
 if TYPE_CHECKING:
-    from privet.certification import Certificates, SmoothingNoise, Tally
+    from privet.certification import Certificates, Tally
 
 FINISHED = "certify.json"
 SAVED = "certify.npz"  # votes so far; a run that was stopped goes on from there
@@ -32,7 +34,7 @@ def certify(
     scale: float = 0.0,
     grid: int | None = None,
     hidden_scale: float | None = None,
-    layer: int = 1,
+    layer: int | None = None,
     denoiser: Path | None = None,
     alpha: float = 0.001,
     n: int = 100_000,
@@ -93,7 +95,8 @@ def certify(
     hidden_scale
         Gaussian or laplace noise of this scale after a layer; --scale may then be 0.
     layer
-        The linear map after which the hidden noise goes; beyond the first without --scale.
+        The linear map after which the hidden noise goes, counted from 1 (default); beyond the first
+        without --scale.
     denoiser
         An .onnx file from images to images that noisy inputs pass before the release.
     alpha
@@ -152,8 +155,8 @@ def certify(
         return
     release = _the_one(releases, threat)
     _require_unfinished(out_folder)
-    asked = None if radii is None else numbers(radii, "radii")
-    smoothing = _noise(noise, scale, grid, hidden_scale, layer)
+    asked = None if radii is None else _radii(radii)
+    smoothing = noise_asked(noise, scale, grid, hidden_scale, layer)
     require_finished(release)
     loaded = Release.load(release)
     dataset = data_of(loaded, data, data_dir)
@@ -198,6 +201,15 @@ def _the_one(releases: tuple[Path, ...], threat: str) -> Path:
     return releases[0]
 
 
+def _radii(text: str) -> list[float]:
+    found = numbers(text, "radii")
+    if not found or not all(0.0 <= r < math.inf for r in found):
+        raise InputError(
+            "bad --radii", got=f"'{text}'", expected="numbers, 0 or more, separated by commas"
+        )
+    return found
+
+
 def _radii_to_show(found: "Certificates", mode: str, radius: float | None) -> list[float]:
     from privet.certification.plot import even_radii
 
@@ -212,27 +224,6 @@ def _require_unfinished(folder: Path | None) -> None:
         raise InputError(
             "a finished run is there", got=folder / FINISHED, fix="choose another --out"
         )
-
-
-def _noise(
-    name: str, scale: float, grid: int | None, hidden_scale: float | None, layer: int
-) -> "SmoothingNoise":
-    """What the options ask for; refuses what does not go together."""
-    from privet.certification import GridGaussian, HiddenGaussian, HiddenLaplace, make_noise
-
-    if hidden_scale is not None and grid is None and name == "gaussian":
-        return HiddenGaussian(hidden_scale, layer, input_scale=scale)
-    if hidden_scale is not None and grid is None and name == "laplace" and not scale:
-        return HiddenLaplace(hidden_scale, layer)
-    if grid is not None and hidden_scale is None and name == "gaussian":
-        return GridGaussian(scale, grid)
-    if grid is not None or hidden_scale is not None:
-        raise InputError(
-            "noise that has no certificate",
-            got=f"{name} {scale:g}, grid {grid}, hidden {hidden_scale}",
-            expected="a grid or a layer for gaussian; a layer without --scale for laplace",
-        )
-    return make_noise(name, scale)
 
 
 def _certified(
@@ -342,8 +333,17 @@ def _bar(images: int, *, quiet: bool) -> Iterator[Callable[["Tally"], None]]:
     )
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as progress:
-        task = progress.add_task("examples", total=images)
-        yield lambda tally: progress.update(
+    progress = Progress(*columns, TimeRemainingColumn(), console=err, transient=True)
+    task = progress.add_task("examples", total=images)
+
+    def shown(tally: "Tally") -> None:
+        progress.start()  # with the first votes: a refusal before them stands alone
+        progress.update(
             task, completed=int(tally.done.sum()), description=f"{int(tally.draws.sum()):,} votes"
         )
+
+    try:
+        yield shown
+    finally:
+        if progress.live.is_started:
+            progress.stop()

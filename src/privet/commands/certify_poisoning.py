@@ -24,8 +24,12 @@ def poisoned(
     from privet.certification.poisoned_release import poisoning_table
     from privet.release import Release, require_finished
 
-    if any(k != int(k) for k in records):
-        raise InputError("bad records", got=records, expected="whole numbers: 1,2,5")
+    if not records or not all(k >= 0 and k.is_integer() for k in records):
+        raise InputError(
+            "bad --records",
+            got=", ".join(f"{k:g}" for k in records) or "none",
+            expected="whole numbers, 0 or more: 1,2,5",
+        )
     for release in releases:
         require_finished(release)
     cards = [Release.load(release).trust for release in releases]
@@ -38,7 +42,8 @@ def poisoned(
         return
     out.print(_screen_table(table))
     out.print(f"mean accuracy: {table.basis}; curve: {table.curve}", highlight=False)
-    err.print(record["says_not"], style="yellow", soft_wrap=True)
+    for caution in filter(None, (table.caution, record["says_not"])):
+        err.print(caution, style="yellow", soft_wrap=True)
     if folder is not None:
         out.print(f"\nkept in {folder}", highlight=False, soft_wrap=True)
 

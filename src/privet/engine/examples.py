@@ -56,7 +56,7 @@ class Rows:
         rows, short = len(self.x), -len(self.x) % block
         x = torch.cat([self.x, self.x.new_zeros(short, *self.x.shape[1:])])
         y = torch.cat([self.y, self.y.new_zeros(short)])
-        made = torch.cat(list(map(make, x.split(block), y.split(block))))
+        made = torch.cat(list(map(make, torch.split(x, block), torch.split(y, block))))
         return made[: rows * (len(made) // len(x))]
 
     def replaced_by(self, views: Tensor, k: int) -> "Rows":
@@ -180,7 +180,7 @@ class Examples:
             for records in torch.split(torch.arange(len(self._y), device=self._y.device), _BLOCK):
                 rows = Rows(x=self._scaled(records), y=self._y[records])
                 made = rows.in_blocks(seen, _BLOCK)
-                parts.append(made if views == 1 else made.unflatten(0, (-1, views)))
+                parts.append(made if views == 1 else made.reshape(-1, views, *made.shape[1:]))
         return Examples(
             torch.cat(parts),
             self._y,

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 
 import pytest
@@ -6,6 +7,7 @@ from rich.console import Console
 from torch import nn
 
 from privet.classifiers import open_classifier
+from privet.errors import InputError
 from privet.studies.certification_cost.results import plot, tables
 from privet.studies.certification_cost.study import OURS, Study, Terms
 
@@ -43,6 +45,14 @@ def test_votes_are_counted_against_n_for_everyone(study):
     assert wide["points_lost"] == pytest.approx(
         100 * (wide["reference_accuracy"] - wide["certified_accuracy"])
     )
+
+
+def test_a_radius_out_of_reach_is_refused_before_the_reference(study):
+    seen = []
+    asked = dataclasses.replace(study, watch=seen.append)
+    with pytest.raises(InputError, match="n=2000 votes cannot prove"):
+        asked.votes([0.5, 3.0])
+    assert seen == []
 
 
 def test_lost_points_of_a_curve_are_the_worst_up_to_its_radius(study, monkeypatch):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from privet.certification import Certificates, Gaussian, certify
+from privet.certification.stopping import TOLERANCE, make_rule
 from privet.classifiers import Classifier
 from privet.studies.certification_cost.cohen import COUNTERS, certify_one
 
@@ -56,6 +57,7 @@ class Study:
 
     def votes(self, radii: list[float]) -> dict[str, Any]:
         """Votes and certified accuracy of each mode against the reference; radii in sigma."""
+        self._require_provable(radii)
         self.watch("reference")
         reference, seconds = self._timed(reference=True)
         rows = []
@@ -113,6 +115,15 @@ class Study:
             }
             for name, paces in taken.items()
         ]
+
+    def _require_provable(self, radii: list[float]) -> None:
+        """Refuse a radius that a decision cannot prove now, not after the reference."""
+        noise = Gaussian(self.terms.sigma)
+        for radius in radii:
+            make_rule(
+                "decision", noise, n=self.terms.n, alpha=self.terms.alpha,
+                radius=radius * noise.sigma, tolerance=TOLERANCE, reference=False,
+            )  # fmt: skip
 
     def _all_at_once(self, images: int) -> int:
         self._certify(images, reference=True)
