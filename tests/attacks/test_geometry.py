@@ -5,9 +5,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog, minimize
+from scipy.optimize import brentq, linprog, minimize
 
-from privet.attacks.geometry import NORMS, furthest, norms, project, random_point, steepest
+from privet.attacks.geometry import (
+    NORMS,
+    furthest,
+    norms,
+    project,
+    random_point,
+    reaching,
+    steepest,
+)
 from privet.errors import InputError
 
 ORDER = {"linf": np.inf, "l2": 2, "l1": 1}
@@ -138,3 +146,36 @@ def test_an_unknown_norm_is_refused():
 
     with pytest.raises(InputError, match="unknown norm: got l3, expected one of linf, l2, l1"):
         require_norm("l3")
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@given(case=cases, share=st.floats(0.01, 0.99))
+@settings(max_examples=60, deadline=None)
+def test_the_shortest_way_to_a_gain_is_found(norm, case, share):
+    """Against SciPy: the one number of the KKT conditions by its root finder."""
+    dimension, _, scale, seed = case
+    x, slope, _ = drawn(dimension, scale, seed)
+    room = np.where(slope > 0, 1 - x, x)
+    gain = share * (slope.abs().numpy() * room).sum(1)
+    found = reaching(slope, x, torch.tensor(gain), norm)
+    assert ((x + found >= -1e-12) & (x + found <= 1 + 1e-12)).all()
+    np.testing.assert_allclose((slope * found).sum(1), gain, rtol=1e-7, atol=1e-9)
+    for a, space, aim, d in zip(slope.abs().numpy(), room, gain, found, strict=True):
+        if aim > 1e-6:
+            rate = np.sign(a) if norm == "linf" else a / a.max()
+
+            def short(t, a=a, rate=rate, space=space, aim=aim):
+                return float(a @ np.minimum(t * rate, space)) - float(aim)
+
+            t = brentq(short, 0, 1e9, xtol=1e-13, maxiter=1000)
+            length = np.linalg.norm(np.minimum(t * rate, space), ORDER[norm])
+            assert float(norms(d[None], norm)) == pytest.approx(length, rel=1e-5, abs=1e-9)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_all_room_is_taken_where_the_gain_is_out_of_reach(norm):
+    x, slope, _ = drawn(6, 1.0, 0)
+    room = torch.where(slope > 0, 1 - x, -x)
+    found = reaching(slope, x, torch.full((3,), 1e6, dtype=x.dtype), norm)
+    torch.testing.assert_close(found, torch.where(slope == 0, 0.0, room))
+    assert torch.equal(reaching(0 * slope, x, torch.ones(3, dtype=x.dtype), norm), 0 * x)

@@ -39,3 +39,25 @@ def test_what_was_found_is_kept_where_nothing_nearer_is_clear():
     nearest, victim, goal = found(halvings=0)
     assert goal.reached(victim.scores(nearest.x)).all()
     assert torch.allclose(nearest.distance, torch.full((200,), 0.8 * 2**0.5))
+
+
+def test_one_that_reaches_the_goal_clearly_beats_a_nearer_one_that_may_be_rounding():
+    nearest, victim, goal = found(halvings=0)
+    x = torch.full((2, 6), 0.5)
+    x[:, 0] = 0.6
+    goal = Goal(labels=torch.zeros(2, dtype=torch.int64), targeted=False)
+    nearest, rows = Nearest(victim, x, goal, "l2"), torch.arange(2)
+
+    def offer(lead):
+        tried = x.clone()
+        tried[:, 0] = 0.5 - lead
+        return nearest.offer(rows, tried, victim.scores(tried)).all()
+
+    assert not offer(2.0**-22)  # kept, for want of a better one
+    assert torch.allclose(nearest.distance, torch.tensor(0.1))
+    assert offer(0.02)
+    assert torch.allclose(nearest.distance, torch.tensor(0.12))
+    assert not offer(2.0**-22)
+    assert torch.allclose(nearest.distance, torch.tensor(0.12))
+    assert offer(0.01)
+    assert torch.allclose(nearest.distance, torch.tensor(0.11))

@@ -49,12 +49,16 @@ def moved(x: Tensor, d: Tensor) -> Tensor:
     return (x + d).clamp(0, 1)
 
 
+def boxed(d: Tensor, x: Tensor) -> Tensor:
+    """The perturbation cut off where x + d would leave the box."""
+    return torch.minimum(torch.maximum(d, -x), 1 - x)  # much faster than a clamp between tensors
+
+
 def project(d: Tensor, x: Tensor, size: float, norm: Norm) -> Tensor:
     """The nearest allowed perturbation, in the Euclidean sense."""
-    low, high = -x, 1 - x
     if norm == "linf":
-        return d.clamp(-size, size).clamp(low, high)
-    clipped = d.clamp(low, high)
+        return boxed(d.clamp(-size, size), x)
+    clipped = boxed(d, x)
     outside = norms(clipped, norm) > size
     if not bool(outside.any()):
         return clipped
@@ -69,10 +73,26 @@ def furthest(gradient: Tensor, x: Tensor, size: float, norm: Norm) -> Tensor:
     coordinates are used up to the box, the steepest first.
     """
     if norm == "linf":
-        return (size * gradient.sign()).clamp(-x, 1 - x)
+        return boxed(size * gradient.sign(), x)
+    if norm == "l2":
+        total = torch.full_like(gradient.flatten(1)[:, :1], size**2, dtype=torch.float64)
+        return _stretched(_scaled(gradient), x.double(), total).to(gradient)
     a, room = _magnitudes(gradient, x)
-    amounts = _stretched(a, room, size) if norm == "l2" else _filled(a, room, size)
-    return _signed(amounts, gradient)
+    return _signed(_filled(a, room, size), gradient)
+
+
+def reaching(slope: Tensor, x: Tensor, gain: Tensor, norm: Norm) -> Tensor:
+    """The shortest perturbation inside the box whose inner product with the slope is `gain`.
+
+    For linf and l2, row by row. Where the whole room does not give as much, all of it is taken.
+
+    Proof note. By the KKT conditions it is min(t, room) in linf and min(t |slope|, room) in l2, in
+    each coordinate and with the slope's sign, with the t that gives the gain.
+    """
+    scaled = _scaled(slope)
+    total = gain.double()[:, None] / norms(slope.double(), "linf")[:, None].clamp_min(1e-100)
+    rate = scaled.sign() if norm == "linf" else scaled
+    return _stretched(rate, x.double(), total, along=scaled).to(slope)
 
 
 def steepest(gradient: Tensor, norm: Norm) -> Tensor:
@@ -126,30 +146,44 @@ def _signed(amounts: Tensor, d: Tensor) -> Tensor:
     return (amounts.to(d.dtype) * d.flatten(1).sign()).view_as(d)
 
 
+def _scaled(d: Tensor) -> Tensor:
+    """Each row by its largest entry, in double precision: tiny squares would underflow."""
+    d = d.double()
+    return d / _per_row(norms(d, "linf"), d).clamp_min(1e-100)
+
+
 def _shrunk(d: Tensor, x: Tensor, size: float, norm: Norm) -> Tensor:
+    if norm == "l2":
+        return _stretched(d, x, torch.full_like(d.flatten(1)[:, :1], size**2), most=1.0)
     a, room = _magnitudes(d, x)
-    amounts = _stretched(a, room, size) if norm == "l2" else _thresholded(a, room, size)
-    return _signed(amounts, d)
+    return _signed(_thresholded(a, room, size), d)
 
 
-def _stretched(a: Tensor, room: Tensor, size: float) -> Tensor:
-    """min(s a, room) of l2 norm `size`, or the whole room where that is shorter.
+def _stretched(
+    d: Tensor, x: Tensor, total: Tensor, *, along: Tensor | None = None, most: float = 1e100
+) -> Tensor:
+    """The s d, cut off by the box, whose inner product with `along` is `total`; without `along`,
+    with itself. Where the whole room gives less, s is `most`.
 
     Given the coordinates that reach the box, s has a closed form. Begin with none: s is then at
     most the right one, since whatever the box cuts off, others must make up for; so those that
     reach the box at this s do so in the end. Their number only grows: it ends exactly.
     """
-    a = a / a.amax(1, keepdim=True).clamp_min(1e-300)
-    squares, filled = a**2, room**2
-    full = room <= 0
-    while True:
-        free = torch.where(full, 0.0, squares).sum(1, keepdim=True)
-        used = torch.where(full, filled, 0.0).sum(1, keepdim=True)
-        s = ((size**2 - used).clamp_min(0) / free.clamp_min(1e-300)).sqrt()
-        more = full | (s * a >= room)
-        if torch.equal(more, full):
-            return torch.where(full, room, s * a)
-        full = more
+    shape, x, d = d.shape, x.flatten(1), d.flatten(1)
+    other = None if along is None else along.flatten(1)
+    products = d * (d if other is None else other)
+    y, free, s = torch.zeros_like(d), torch.ones_like(d), torch.zeros_like(total)
+    count, tiny = torch.full_like(total, torch.inf), torch.finfo(d.dtype).tiny
+    while bool((free.sum(1, keepdim=True) < count).any()):
+        count = free.sum(1, keepdim=True)
+        used = (y * (y if other is None else other) * (1 - free)).sum(1, keepdim=True)
+        gained = (products * free).sum(1, keepdim=True).clamp_min(tiny)
+        level = (total - used).clamp_min(0) / gained
+        s = torch.maximum(s, level.sqrt() if other is None else level).clamp_max(most)
+        ahead = s * d
+        y = boxed(ahead, x)
+        free = (y == ahead).to(d.dtype)
+    return y.view(shape)
 
 
 def _thresholded(a: Tensor, room: Tensor, size: float) -> Tensor:

@@ -60,7 +60,7 @@ class Iterated(WithinBall):
         length = size * (2.5 / self.steps if self.step is None else self.step)
         d, memory = torch.zeros_like(x[rows]), torch.zeros_like(x[rows])
         if self.random_start:
-            d = random_point(x[rows], size, self.norm, generator)
+            d = self._start(x[rows], size, generator)
         for _ in range(self.steps):
             tried = moved(x[rows], d)
             gradient, _, scores = victim.gradient(tried, goal.at(rows), loss)
@@ -73,6 +73,15 @@ class Iterated(WithinBall):
             d = project(d + length * steepest(memory, self.norm), x[rows], size, self.norm)
         tried = moved(x[rows], d)
         best.offer(rows, tried, victim.scores(tried))
+
+    def _start(self, x: Tensor, size: float, generator: torch.Generator) -> Tensor:
+        d = random_point(x, size, self.norm, generator)
+        if self.norm == "linf":
+            return d
+        # In many dimensions nearly all of a ball is its surface, the worst place to begin at: the
+        # distance is uniform, too.
+        share = torch.empty_like(d.flatten(1)[:, 0]).uniform_(generator=generator)
+        return d * share.view(-1, *[1] * (d.dim() - 1))
 
     def _remembered(self, memory: Tensor, gradient: Tensor) -> Tensor:
         """The gradient alone; MIM has a memory."""

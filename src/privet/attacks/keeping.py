@@ -9,9 +9,14 @@ from privet.attacks.geometry import Norm, norms
 from privet.attacks.losses import Goal
 from privet.attacks.victim import Victim
 
-# Of the largest score, by which a shortened way still leads: in a batch of another size the same
-# input has scores that differ by rounding, and a judge must not find it on the other side.
+# Of the largest score: in a batch of another size the same input has scores that differ by
+# rounding, and a judge must not find it on the other side.
 CLEAR: Final = 2.0**-18
+
+
+def clearance(scores: Tensor) -> Tensor:
+    """The lead from which on no rounding turns the likeliest class into another."""
+    return CLEAR * scores.abs().amax(1)
 
 
 class Best:
@@ -35,7 +40,7 @@ class Best:
         return torch.ones_like(self._reached[rows]) if self._goes_on else ~self._reached[rows]
 
     def offer(self, rows: Tensor, x: Tensor, scores: Tensor) -> Tensor:
-        """Take what is better, and say where it was."""
+        """Take what is better; the margins of all that is offered."""
         goal = self._goal.at(rows)
         reached, margin = goal.reached(scores), goal.margin(scores)
         as_good = reached == self._reached[rows]
@@ -43,28 +48,34 @@ class Best:
         which = rows[better]
         self.x[which], self._margin[which] = x[better], margin[better]
         self._reached[which] = reached[better]
-        return better
+        return margin
 
 
 class Nearest:
-    """The smallest perturbation that reaches the goal; none for images that are there already."""
+    """The smallest perturbation that reaches the goal; none for images that are there already.
+
+    One that reaches it clearly (`clearance`) beats one that may be rounding; among equals the
+    shorter one wins.
+    """
 
     def __init__(self, victim: Victim, x: Tensor, goal: Goal, norm: Norm) -> None:
         self.x, self._clean, self._goal, self._norm = x.clone(), x, goal, norm
         there = goal.reached(victim.scores(x))
         self.distance = torch.where(there, 0.0, torch.inf).to(x.dtype)
+        self._clear = there
 
-    def offer(self, rows: Tensor, x: Tensor, scores: Tensor, *, clear: float = 0.0) -> Tensor:
-        """Take what reaches the goal from nearer, and say which reached it at all.
-
-        `clear` is by how much of the largest score, at least.
-        """
+    def offer(self, rows: Tensor, x: Tensor, scores: Tensor) -> Tensor:
+        """Take what is better, and say which reached the goal clearly."""
         goal = self._goal.at(rows)
-        reached = goal.reached(scores) & (goal.margin(scores) <= -clear * scores.abs().amax(1))
+        reached = goal.reached(scores)
+        clear = reached & ~(goal.margin(scores) > -clearance(scores))  # NaN is beyond doubt
         distance = norms(x - self._clean[rows], self._norm)
-        nearer = reached & (distance < self.distance[rows])
-        self.x[rows[nearer]], self.distance[rows[nearer]] = x[nearer], distance[nearer]
-        return reached
+        as_good = reached & (clear == self._clear[rows]) & (distance < self.distance[rows])
+        better = (clear & ~self._clear[rows]) | as_good
+        which = rows[better]
+        self.x[which], self.distance[which] = x[better], distance[better]
+        self._clear[which] = clear[better]
+        return clear
 
     def shorten(self, victim: Victim, halvings: int) -> None:
         """Bisect the way to what was found, as far as the goal stays clearly reached."""
@@ -77,5 +88,5 @@ class Nearest:
         for _ in range(halvings):
             middle = (low + high) / 2
             tried = start + middle.view(shape) * way
-            reached = self.offer(rows, tried, victim.scores(tried), clear=CLEAR)
+            reached = self.offer(rows, tried, victim.scores(tried))
             low, high = torch.where(reached, low, middle), torch.where(reached, middle, high)

@@ -2,7 +2,8 @@
 
     x_0 = x + a uniform point of the ball,    x_{t+1} = P(x_t + step * sign(gradient at x_t))
 
-In l2 and l1 the gradient is normalised instead of its sign; P is exact with the box in all three
+In l2 and l1 the gradient is normalised instead of its sign, and the start lies on the way to that
+uniform point, any part of the way being equally likely; P is exact with the box in all three
 (`geometry`). Deviation: images that are fooled leave, and the best input of all steps and restarts
 is returned.
 """

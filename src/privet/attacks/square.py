@@ -2,29 +2,32 @@
 
 | here | paper |
 |---|---|
-| delta | x_hat - x |
-| side | h, side of the window that is changed |
+| here | x_hat, the best input so far |
+| side | h, side of the window that is changed; odd in l2 |
 | p | share of the pixels that is changed; p_init = `share` |
-| bump | eta, the pattern of the l2 attack |
+| eta | eta, the pattern of the l2 attack: two opposite bumps |
 
 A change of a random window is kept if it lowers the margin. linf: the window gets +size or -size in
 each channel; begins with vertical stripes. l2: mass moves from a second window, and what the ball
-leaves unused, into the first, added to a pattern of two opposite bumps; begins with tiles of bumps.
+leaves unused, into the first, added to a pattern; begins with tiles of patterns.
 
 Deviations: inputs that are no images (channels, height, width) are a strip of height one, whose
 windows are intervals; all images of a batch change windows of the same side, at places of their
-own; images that are fooled leave.
+own; a window that would stay as it is gets the opposite signs, since no query is to be wasted (the
+authors' code draws again); in l2 what the box cuts off is made up for by the rest of the image;
+images that are fooled leave.
 """
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Final, final
 
 import torch
 from torch import Tensor
 
 from privet.attacks.attack import WithinBall
-from privet.attacks.geometry import Norm, moved, norms, project
+from privet.attacks.geometry import Norm, moved, norms
 from privet.attacks.keeping import Best
 from privet.attacks.losses import Goal
 from privet.attacks.victim import Victim
@@ -61,23 +64,22 @@ class Square(WithinBall):
     def _improve(self, victim: Victim, x: Tensor, goal: Goal, size: float, best: Best) -> None:
         rows, generator = best.open(), self._generator(x)
         shape = x.shape[1:] if x.dim() == 4 else (1, 1, x[0].numel())
-        images = x.view(len(x), *shape)
+        clean = x[rows].view(-1, *shape)
         begin, change = (_stripes, _flipped) if self.norm == "linf" else (_tiles, _transported)
-        delta, margin = begin(images[rows], size, generator), x.new_full((len(rows),), torch.inf)
-        tried = delta
+        here = tried = begin(clean, size, generator)
+        least = x.new_full((len(rows),), torch.inf)
         for query in range(self.queries):
-            inputs = moved(images[rows], tried).view(-1, *x.shape[1:])
-            scores = victim.scores(inputs)
-            best.offer(rows, inputs, scores)
-            now = goal.at(rows).margin(scores)
-            delta = torch.where((now < margin).view(-1, 1, 1, 1), tried, delta)
-            margin = torch.minimum(now, margin)
+            inputs = tried.view(-1, *x.shape[1:])
+            margin = best.offer(rows, inputs, victim.scores(inputs))
+            lower = margin < least
+            here[lower], least[lower] = tried[lower], margin[lower]
             keep = best.among(rows)
-            rows, delta, margin = rows[keep], delta[keep], margin[keep]
+            if not bool(keep.all()):
+                rows, clean, here, least = rows[keep], clean[keep], here[keep], least[keep]
             if not len(rows):
                 return
             p = self.share / 2 ** sum(query / self.queries * 10_000 > mark for mark in HALVED_AT)
-            tried = change(delta, images[rows], size, p, generator)
+            tried = change(here, clean, size, p, generator)
 
 
 def _whole(high: int, count: int, like: Tensor, generator: torch.Generator) -> Tensor:
@@ -89,12 +91,11 @@ def _signs(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> 
     return (2 * drawn - 1).to(like.dtype)
 
 
-def _sides(p: float, like: Tensor, least: int) -> tuple[int, int]:
-    """Of the window with a share p of the pixels; an interval in a strip."""
+def _sides(p: float, like: Tensor, *, odd: bool) -> tuple[int, int]:
+    """Of the window with a share p of the pixels, 3 or more where odd; an interval in a strip."""
     height, width = like.shape[2:]
-    if height == 1:
-        return 1, min(max(round(p * width), least), width)
-    side = max(round(math.sqrt(p * height * width)), least)
+    side = round(p * width if height == 1 else math.sqrt(p * height * width))
+    side = max(side + 1 - side % 2, 3) if odd else max(side, 1)
     return min(side, height), min(side, width)
 
 
@@ -114,65 +115,88 @@ def _window(d: Tensor, sides: tuple[int, int], generator: torch.Generator) -> tu
 
 def _stripes(x: Tensor, size: float, generator: torch.Generator) -> Tensor:
     n, channels, _, width = x.shape
-    stripes = _signs((n, channels, 1, width), x, generator)
-    return project((size * stripes).expand_as(x), x, size, "linf")
+    return moved(x, size * _signs((n, channels, 1, width), x, generator))
 
 
-def _flipped(delta: Tensor, x: Tensor, size: float, p: float, generator: torch.Generator) -> Tensor:
-    """A window of +size or -size in each channel."""
-    sides, changed = _sides(p, delta, least=1), delta.clone()
-    n, channels = delta.shape[:2]
-    signs = _signs((n, channels, 1, 1), x, generator)
-    changed[_window(delta, sides, generator)] = (size * signs).expand(-1, -1, *sides)
-    return project(changed, x, size, "linf")
+def _flipped(here: Tensor, x: Tensor, size: float, p: float, generator: torch.Generator) -> Tensor:
+    """A window of +size or -size in each channel, which changes something."""
+    window = _window(here, _sides(p, here, odd=False), generator)
+    steps, clean = size * _signs((*here.shape[:2], 1, 1), x, generator), x[window]
+    wanted, other = moved(clean, steps), moved(clean, -steps)
+    same = (wanted == here[window]).flatten(1).all(1).view(-1, 1, 1, 1)
+    changed = here.clone()
+    changed[window] = torch.where(same, other, wanted)
+    return changed
 
 
-def _bump(height: int, width: int, like: Tensor) -> Tensor:
+def _bump(height: int, width: int) -> Tensor:
     """Falls from the centre: the sum over k from the distance (in rings) on of 1 / (k + 1)^2."""
-    lines, columns = (torch.arange(side, device=like.device) for side in (height, width))
+    lines, columns = (torch.arange(side) for side in (height, width))
     rings = torch.maximum((lines - height // 2).abs()[:, None], (columns - width // 2).abs())
-    terms = 1 / torch.arange(1, int(rings.max()) + 2, device=like.device, dtype=like.dtype) ** 2
+    terms = 1 / torch.arange(1, int(rings.max()) + 2) ** 2
     return terms.flip(0).cumsum(0).flip(0)[rings]
 
 
-def _pattern(height: int, width: int, like: Tensor) -> Tensor:
+@cache
+def _pattern(height: int, width: int) -> Tensor:
     """Two opposite bumps side by side, of norm one."""
     half = width // 2
-    parts = [_bump(height, half, like)] if half else []
-    pattern = torch.cat([*parts, -_bump(height, width - half, like)], 1)
+    parts = [_bump(height, half)] if half else []
+    pattern = torch.cat([*parts, -_bump(height, width - half)], 1)
     return pattern / (pattern**2).sum().sqrt()
 
 
+def _etas(
+    sides: tuple[int, int], shape: tuple[int, ...], like: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Patterns for all places of (n, channels, ...), of any sign; channels lie the same way."""
+    pattern = _pattern(*sides).to(like)
+    turned = _pattern(sides[1], sides[0]).to(like).T if sides[0] > 1 else -pattern
+    lies = torch.randint(2, (shape[0], 1, *shape[2:]), generator=generator, device=like.device)
+    eta = torch.where(lies[..., None, None] == 1, turned, pattern)
+    return eta * _signs(shape, like, generator)[..., None, None]
+
+
 def _tiles(x: Tensor, size: float, generator: torch.Generator) -> Tensor:
+    """As many as fit, in the middle."""
     n, channels, height, width = x.shape
     high, wide = (max(side // TILES, 1) for side in (height, width))
-    shape = (n, channels, -(-height // high), -(-width // wide))
-    signs = _signs(shape, x, generator)
-    tiled = torch.einsum("ncij,hw->ncihjw", signs, _bump(high, wide, x))
-    tiled = tiled.reshape(n, channels, shape[2] * high, shape[3] * wide)[..., :height, :width]
-    return project(size * tiled / norms(tiled, "l2").view(-1, 1, 1, 1), x, size, "l2")
+    lines, columns = height // high, width // wide
+    tiles = _etas((high, wide), (n, channels, lines, columns), x, generator).transpose(3, 4)
+    tiled = tiles.reshape(n, channels, lines * high, columns * wide)
+    top, left = (height - lines * high) // 2, (width - columns * wide) // 2
+    delta = torch.zeros_like(x)
+    delta[..., top : top + lines * high, left : left + columns * wide] = tiled
+    return _filling(delta, x, size)
 
 
 def _transported(
-    delta: Tensor, x: Tensor, size: float, p: float, generator: torch.Generator
+    here: Tensor, x: Tensor, size: float, p: float, generator: torch.Generator
 ) -> Tensor:
     """The mass of a second window, and what is unused, moved into the first along a pattern."""
-    sides = _sides(p, delta, least=3)
-    n, channels = delta.shape[:2]
-    into, out_of = (_window(delta, sides, generator) for _ in range(2))
-    both = torch.zeros_like(delta, dtype=torch.bool)
-    both[into], both[out_of] = True, True
-    pattern = _pattern(*sides, x)
-    turned = _pattern(sides[1], sides[0], x).T if sides[0] > 1 else -pattern
-    upright = (_whole(2, n, x, generator) == 1).view(-1, 1, 1, 1)
-    eta = torch.where(upright, pattern, turned) * _signs((n, channels, 1, 1), x, generator)
-    there = delta[into]
-    lengths = there.flatten(2).norm(dim=2).clamp_min(1e-12)[:, :, None, None]
-    wanted = eta + there / lengths
-    wanted = wanted / wanted.flatten(2).norm(dim=2).clamp_min(1e-12)[:, :, None, None]
-    unused = (size**2 - (delta**2).flatten(1).sum(1)).clamp_min(0) / channels
-    mass = (torch.where(both, delta, 0.0) ** 2).flatten(2).sum(2)
-    changed = delta.clone()
-    changed[out_of] = 0.0
-    changed[into] = wanted * (mass + unused[:, None]).sqrt()[:, :, None, None]
-    return project(changed, x, size, "l2")
+    delta, sides = here - x, _sides(p, x, odd=True)
+    into, out_of = (_window(x, sides, generator) for _ in range(2))
+    there, before = delta[into], _mass(delta)
+    wanted = _etas(sides, here.shape[:2], x, generator) + there / _length(there)
+    delta[into], delta[out_of] = 0.0, 0.0
+    unused = (size**2 - before.sum(1, keepdim=True)).clamp_min(0) / here.shape[1]
+    moving = (before - _mass(delta)).clamp_min(0) + unused
+    delta[into] = wanted / _length(wanted) * moving.sqrt()
+    return _filling(delta, x, size)
+
+
+def _mass(d: Tensor) -> Tensor:
+    """Sum of squares in each channel."""
+    return (d**2).sum((2, 3), keepdim=True)
+
+
+def _length(d: Tensor) -> Tensor:
+    return _mass(d).sqrt().clamp_min(1e-12)
+
+
+def _filling(delta: Tensor, x: Tensor, size: float) -> Tensor:
+    """The input, scaled to the ball; once more after the box has cut something off."""
+    for _ in range(2):
+        delta = delta * (size / norms(delta, "l2").clamp_min(1e-12)).view(-1, 1, 1, 1)
+        delta = delta.clamp(-x, 1 - x)
+    return moved(x, delta)

@@ -3,7 +3,8 @@
 Sizes run in ascending order. An image that an attack has fooled is not attacked by it again at
 larger sizes, whose balls contain what was found; attacks for the smallest perturbation run once
 for all sizes. A random classifier's successes may be luck, so there every size is attacked anew,
-and what was found is judged once more by fresh draws.
+and what was found is judged by fresh draws until it is decided (`judging`); an image that stays
+undecided counts as fallen.
 """
 
 import math
@@ -19,16 +20,15 @@ from torch import Tensor
 
 from privet.attacks.attack import Attack, MinimumNorm, only_within
 from privet.attacks.geometry import Norm
+from privet.attacks.judging import ABOVE, BELOW, decided
 from privet.attacks.masking import disagreements, iterative, survivors, unaveraged, vanished
 from privet.attacks.registry import create, find_attack, settings_of
 from privet.attacks.result import AttackResult
-from privet.attacks.victim import Victim
 from privet.classifiers import Classifier, open_classifier
 from privet.errors import InputError
 from privet.release import Release
 
 NO_CLASS: Final = -1  # of scores with a NaN
-JUDGED_BY: Final = 32  # fresh draws of a random classifier, at least
 Watch = Callable[[str, int, int], None]
 
 
@@ -77,12 +77,11 @@ def attack(
         raise InputError("nothing to attack", got="0 inputs", expected="at least one")
     goal = None if target is None else classifier.require(x, _for_all(_classes(target), x))[1]
     sweep = _Sweep(classifier, x, y, goal, ordered, batch, watch or (lambda *_: None))
-    judged = max(JUDGED_BY, *(a.eot for a in chosen.values()))
-    right = sweep.labels(x, judged) == y
+    right = sweep.right(x)
     holds: dict[str, Tensor] = {}
     found: dict[str, Tensor | None] = {}
     for name, one in chosen.items():
-        holds[name], found[name] = sweep.run(one, right, judged, keep=keep)
+        holds[name], found[name] = sweep.run(one, right, keep=keep)
     warnings = list(unaveraged(classifier, chosen))
     if check and target is None:
         warnings += _warnings(chosen, sweep, right, holds)
@@ -110,9 +109,7 @@ class _Sweep:
     batch: int
     watch: Watch
 
-    def run(
-        self, one: Attack, right: Tensor, judged: int, *, keep: bool
-    ) -> tuple[Tensor, Tensor | None]:
+    def run(self, one: Attack, right: Tensor, *, keep: bool) -> tuple[Tensor, Tensor | None]:
         """Which images hold at each size, and the inputs found."""
         held, now, found, inputs = [], right.clone(), [], self.x.clone()
         all_right = right.nonzero()[:, 0]
@@ -126,7 +123,7 @@ class _Sweep:
                 if one.minimal
                 else self._batched(one, rows, place, partial(one, size=size))
             )
-            now = now & ~self._fooled(inputs, judged)
+            now = now & ~self._fooled(inputs)
             held.append(now)
             found += [inputs.clone()] if keep else []
             self.watch(one.name, (place + 1) * len(self.x), len(self.sizes) * len(self.x))
@@ -143,15 +140,32 @@ class _Sweep:
             self.watch(one.name, done, len(self.sizes) * len(self.x))
         return torch.cat(made)
 
-    def labels(self, x: Tensor, draws: int) -> Tensor:
-        """The likeliest classes, by fresh draws where they are random."""
-        victim = Victim(self.classifier, draws if self.classifier.random else 1)
-        scores = torch.cat([victim.scores(part) for part in torch.split(x, self.batch)])
-        return torch.where(scores.isnan().any(1), NO_CLASS, scores.argmax(1))
+    def right(self, x: Tensor) -> Tensor:
+        """Which are classified rightly: in most draws for certain, where they are random."""
+        return self._verdicts(x, self.y) == ABOVE
 
-    def _fooled(self, x: Tensor, draws: int) -> Tensor:
-        labels = self.labels(x, draws)
-        return labels != self.y if self.target is None else labels == self.target
+    def _fooled(self, x: Tensor) -> Tensor:
+        """Which are not right, or are at the target; what is undecided is."""
+        if self.target is None:
+            return ~self.right(x)
+        return self._verdicts(x, self.target) != BELOW
+
+    def _verdicts(self, x: Tensor, wanted: Tensor) -> Tensor:
+        """Whether inputs are taken for a class, more often than not."""
+
+        def draw(rows: Tensor) -> Tensor:
+            parts = torch.split(rows.to(x.device), self.batch)
+            scores = torch.cat([self._scores(x[part]) for part in parts])
+            named = torch.where(scores.isnan().any(1), NO_CLASS, scores.argmax(1))
+            return named == wanted[rows.to(x.device)]
+
+        if self.classifier.random:
+            return decided(draw, len(x)).to(x.device)
+        return torch.where(draw(torch.arange(len(x))), ABOVE, BELOW)
+
+    def _scores(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.classifier.scores(x)
 
 
 def _warnings(
