@@ -92,6 +92,7 @@ class Maker:
         randomness=None,
         average=None,
         augmentation=None,
+        canaries=None,
         **plan_changes,
     ):
         plan, data = Plan(**(PLAN | plan_changes)), self.data(records, order)
@@ -110,6 +111,7 @@ class Maker:
             origin=Origin.of(data),
             average=average and WeightAverage(model, average),
             augmentation=augmentation,
+            canaries=canaries,
         )
 
 

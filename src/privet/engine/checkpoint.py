@@ -34,6 +34,7 @@ class Checkpoint:
     noise_history: History
     randomness: Randomness | None
     origin: str  # the data and the run, sealed
+    canaries: dict[str, Any] | None = None
 
 
 def save_checkpoint(path: Path, trainer: PrivateTrainer, *, keep_keys: bool) -> None:
@@ -48,6 +49,7 @@ def save_checkpoint(path: Path, trainer: PrivateTrainer, *, keep_keys: bool) -> 
         "average": None if trainer.average is None else trainer.average.state(),
         "keys": keys_of(trainer.randomness) if keep_keys else None,
         "noise_history": _history_state(trainer.noise_history) if keep_keys else None,
+        "canaries": None if trainer.canaries is None else trainer.canaries.state(),
     }
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -66,6 +68,7 @@ def load_checkpoint(path: Path, device: torch.device) -> Checkpoint:
             noise_history=_history(state["noise_history"], state["step"]),
             randomness=state["keys"] and randomness_from(state["keys"]),
             origin=state["origin"],
+            canaries=state.get("canaries"),
         )
     except FileNotFoundError:
         raise InputError(
@@ -95,6 +98,8 @@ def restore(trainer: PrivateTrainer, checkpoint: Checkpoint) -> None:
     trainer.optimizer.load_state_dict(checkpoint.optimizer)
     if trainer.average is not None and checkpoint.average is not None:
         trainer.average.restore(checkpoint.average)
+    if trainer.canaries is not None and checkpoint.canaries is not None:
+        trainer.canaries.restore(checkpoint.canaries)
     trainer.noise_history = checkpoint.noise_history
     trainer.next_step = checkpoint.step
     trainer.repeating = checkpoint.randomness is not None

@@ -23,6 +23,7 @@ from privet.engine.arguments import (
     shown,
 )
 from privet.engine.averaging import WeightAverage
+from privet.engine.canaries import DiracCanaries
 from privet.engine.examples import CONTRIBUTION, Augmentation, Examples, made_up_batch
 from privet.engine.generators import draws_by_itself, generator_at
 from privet.engine.origin import Origin
@@ -63,6 +64,7 @@ class Extras:
             what is added is no longer than the clip norm all the same, see `privacy.precision`.
         compiled: whether the model's passes are compiled; None: where that pays. What cannot be
             compiled runs as it is, and `trainer.note` says why.
+        canaries: made-up units by which the run is audited; see `engine.canaries`.
     """
 
     geometry: Geometry = FLAT
@@ -72,6 +74,7 @@ class Extras:
     ema: float | None = None
     precision: str = "float32"
     compiled: bool | None = None
+    canaries: DiracCanaries | None = None
 
     def __post_init__(self) -> None:
         require_geometry(self.geometry)
@@ -236,6 +239,7 @@ def assemble(
         draws_by_torch=draws_by_torch,
         probe=probe,
         compiled=pays if extras.compiled is None else extras.compiled,
+        canaries=extras.canaries,
     )
 
 

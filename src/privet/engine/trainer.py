@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from privet.engine.account import Account
 from privet.engine.adversary import Adversary
 from privet.engine.averaging import WeightAverage
+from privet.engine.canaries import DiracCanaries
 from privet.engine.examples import Augmentation, Examples
 from privet.engine.generators import drawing_at
 from privet.engine.origin import Origin
@@ -76,6 +77,7 @@ class PrivateTrainer:
         draws_by_torch: bool = False,
         probe: tuple[Tensor, Tensor] | None = None,
         compiled: bool = False,
+        canaries: DiracCanaries | None = None,
     ) -> None:
         if clipper.clip_norm > plan.clip_norm:
             raise InputError(
@@ -85,6 +87,8 @@ class PrivateTrainer:
             )
         if clipper.model is not model:
             raise InputError("the clipper was made for another model", fix="make it for this one")
+        if canaries is not None and ranks.size > 1:
+            raise InputError("canaries need a run of one process", got=f"{ranks.size} processes")
         require_all_updated(model, optimizer)
         self.model = model
         self.optimizer = optimizer
@@ -98,6 +102,7 @@ class PrivateTrainer:
         self.average = average
         self.noise_history = History.empty()  # of correlated noise; as secret as the keys
         self.ranks = ranks
+        self.canaries = canaries
         self._examples = examples
         self._clipper = clipper
         self._drawn: Batch | None = None
@@ -157,6 +162,8 @@ class PrivateTrainer:
         with self.ranks.agreed():
             noisy = self._confirmed(total, batch.step)
         noisy = self.ranks.from_lead(noisy)
+        if self.canaries is not None:
+            self.canaries.observe(noisy)
         self._set_gradients(self._clipper.in_parameters(noisy) / self.plan.normaliser)
         mark_trained(self.model)
         try:
@@ -213,7 +220,9 @@ class PrivateTrainer:
         randomness, ahead = self._ahead
         if ahead is not None and ahead.step == step and randomness is self.randomness:
             return ahead
-        drawn = self.plan.sampler.draw(len(self._examples), step=step, stream=self._sampling)
+        canaries = 0 if self.canaries is None else self.canaries.present
+        units = len(self._examples) + canaries
+        drawn = self.plan.sampler.draw(units, step=step, stream=self._sampling)
         return Batch(step=step, indices=torch.from_numpy(drawn))
 
     @property
@@ -267,7 +276,13 @@ class PrivateTrainer:
 
     def _clipped_sum(self, batch: Batch) -> Tensor:
         draws = partial(self._draws_of, batch.step)
-        return self._summing.of(batch.indices, draws, lambda: self._draw_ahead(batch.step + 1))
+        ahead = partial(self._draw_ahead, batch.step + 1)
+        if self.canaries is None:
+            return self._summing.of(batch.indices, draws, ahead)
+        real = batch.indices < len(self._examples)
+        total = self._summing.of(batch.indices[real], draws, ahead)
+        drawn = batch.indices[~real] - len(self._examples)
+        return self.canaries.added_to(total, drawn)
 
     def _draw_ahead(self, step: int) -> None:
         if step < self.plan.steps:

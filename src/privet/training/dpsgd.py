@@ -5,9 +5,10 @@ to release, and resuming.
 """
 
 import contextlib
+import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,18 +18,19 @@ from torch import nn
 from privet.data.dataset import Dataset
 from privet.data.identity import enter_in_ledger
 from privet.engine.account import Account, KeptByLead
+from privet.engine.canaries import DiracCanaries
 from privet.engine.checkpoint import Checkpoint, load_checkpoint, restore, save_checkpoint, shared
 from privet.engine.handover import private_figures, state
 from privet.engine.origin import Origin
 from privet.engine.plan import Plan
-from privet.engine.prepare import assemble
+from privet.engine.prepare import Extras, assemble
 from privet.engine.ranks import Ranks, require_same_start, weights_of
 from privet.engine.trainer import PrivateTrainer
 from privet.errors import CheckFailed, FaultyEnvironment, InputError
 from privet.files import write_json
 from privet.ledger import Ledger
 from privet.models import create
-from privet.privacy.clipping import cross_entropy
+from privet.privacy.clipping import cross_entropy, trainable
 from privet.privacy.randomness import Randomness
 from privet.release import Release
 from privet.training.books import Books, handed_round, require_as_many
@@ -88,7 +90,7 @@ def run(
                 trainer = assemble(
                     model, optimizer, data, plan,
                     loss=cross_entropy, randomness=randomness, open_account=open_account,
-                    extras=settings.extras(), ranks=ranks,
+                    extras=extras_with_canaries(settings, plan, model), ranks=ranks,
                 )  # fmt: skip
         except BaseException:
             if books is not None:
@@ -180,9 +182,20 @@ def build(
         loss=cross_entropy,
         randomness=randomness,
         open_account=lambda: account,
-        extras=settings.extras(),
+        extras=extras_with_canaries(settings, plan, model),
         ranks=ranks,
     )
+
+
+def extras_with_canaries(settings: Settings, plan: Plan, model: nn.Module) -> Extras:
+    """The extras of the settings, and the canaries that were asked for, with coins of their own."""
+    if not settings.canaries:
+        return settings.extras()
+    size = sum(p.numel() for p in trainable(model).values())
+    seed = secrets.randbits(63) if settings.noise_seed is None else settings.noise_seed
+    coins = torch.Generator().manual_seed(seed)
+    canaries = DiracCanaries.drawn(plan, settings.canaries, size, coins)
+    return replace(settings.extras(), canaries=canaries)
 
 
 def _finish(

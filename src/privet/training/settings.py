@@ -35,6 +35,8 @@ class Settings(OrdinarySettings):
         compile: whether the model's passes are compiled; default: where that pays.
         keep_keys: keep the secret keys in `internal/` until the run ends, so that a killed run
             repeats its lost steps exactly; otherwise they are charged again.
+        canaries: made-up units by which the run itself is audited (`engine.canaries`); the bound
+            goes onto the card; 0 for none.
         noise_seed: for tests only: known noise, hence no epsilon.
     """
 
@@ -48,6 +50,7 @@ class Settings(OrdinarySettings):
     recipe: str | None = None
     compile: bool | None = None
     keep_keys: bool = True
+    canaries: int = 0
     noise_seed: int | None = None
 
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -64,6 +67,8 @@ class Settings(OrdinarySettings):
 
     def _check_together(self) -> None:
         super()._check_together()
+        if self.canaries < 0:
+            raise InputError("bad canaries", got=self.canaries, expected="0 or more")
         if not self.keep_keys and (self.sampler != "poisson" or self.bands > 1):
             raise InputError(
                 "a run in which every unit has its turn can only be resumed with its keys",
