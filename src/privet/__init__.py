@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from privet import data as data
     from privet import models as models
     from privet.attacks import attack as attack
+    from privet.audits.twin import audit as audit
     from privet.certification import certify as certify
     from privet.engine.handover import hand_over as hand_over
     from privet.engine.plan import Plan as Plan
@@ -37,6 +38,7 @@ _HOMES = {
     "Plan": "privet.engine.plan",
     "Release": "privet.release",
     "attack": "privet.attacks",
+    "audit": "privet.audits.twin",
     "certify": "privet.certification",
     "hand_over": "privet.engine.handover",
     "make_private": "privet.engine.prepare",
@@ -52,6 +54,7 @@ __all__ = [
     "Plan",
     "Release",
     "attack",
+    "audit",
     "certify",
     "data",
     "hand_over",

@@ -20,9 +20,11 @@ from typing import Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
 from privet.commands.attack import attack
+from privet.commands.audit import audit_app
 from privet.commands.bench import bench_app
 from privet.commands.bench_certify import certify as bench_certify
 from privet.commands.certify import certify
+from privet.commands.check import check
 from privet.commands.data import data_app
 from privet.commands.ledger import ledger_app
 from privet.commands.options import OTHER_NAMES, Options, TrainingOptions
@@ -37,9 +39,11 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(attack)
+app.command(audit_app)
 app.command(bench_app)
 bench_app.command(bench_certify)
 app.command(certify)
+app.command(check)
 app.command(data_app)
 app.command(ledger_app)
 

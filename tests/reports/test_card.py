@@ -68,6 +68,9 @@ AUDIT = {"basis": "audited", "epsilon": 1.2}
         ({"epsilon": 0.2}, AUDIT | {"unit": "patient"}, False),
         ({"epsilon": 0.2}, AUDIT | {"delta": 1e-3}, True),  # holds at every larger delta, too
         ({"epsilon": 0.2}, AUDIT | {"delta": 1e-9}, False),  # there epsilon may well be larger
+        # An audit that says itself whether it refutes is taken at its word.
+        ({"epsilon": 0.2}, AUDIT | {"refutes": False, "confidence": 0.95}, False),
+        ({"epsilon": 2.0}, AUDIT | {"refutes": True}, True),
     ],
 )
 @pytest.mark.parametrize("basis", ["claimed", "proved"])

@@ -102,7 +102,7 @@ def test_a_withholding_card_gives_reasons_and_no_figure(card: Make, figure: Make
 def test_a_contradicted_claim_says_so_in_words(card: Make, figure: Make) -> None:
     claim, audit = figure(basis="claimed", epsilon=0.2), figure(basis="audited", epsilon=1.234)
     text = words(printed(card(privacy=[claim, audit])))
-    assert "CONTRADICTED by an audit: ε ≥ 1.23" in text
+    assert "CONTRADICTED: an audit measured ε ≥ 1.23" in text
     assert "audited (ε ≥ 1.23, δ = 1e-05)" in text
 
 

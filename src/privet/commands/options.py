@@ -81,6 +81,9 @@ class TrainingOptions:
         crash; without them lost steps are charged again.
     checkpoint_every
         Steps between checkpoints; default: every 20 seconds.
+    canaries
+        Made-up units with gradients of their own by which the run is audited; a lower bound of
+        epsilon goes onto the card. 5000 say something; costs no epsilon; default 0.
     noise_seed
         For tests only: known noise, so the release gets no epsilon.
     """
@@ -114,6 +117,7 @@ class TrainingOptions:
     compile: bool | None = None
     keep_keys: bool | None = None
     checkpoint_every: int | None = None
+    canaries: int | None = None
     noise_seed: int | None = None
 
     def given(self) -> dict[str, Any]:

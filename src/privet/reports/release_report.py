@@ -53,7 +53,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(badge=badge, at_least=figures.at_least)
+    environment.filters.update(badge=badge)
     return environment
 
 

@@ -98,9 +98,8 @@ def _statement(s: card.Statement) -> Words:
     words = [(s.basis, _STYLES[s.basis]), (f" {s.terms}, {s.neighbours}", "")]
     if s.gaps:
         words.append((f" ({len(s.gaps)} known gap(s))", ""))
-    if s.contradicted_by is not None:
-        words += [(" ", ""), ("CONTRADICTED", _STYLES["contradicted"])]
-        words.append((f" by an audit: ε ≥ {figures.at_least(s.contradicted_by)}", ""))
+    if s.contradicted:
+        words += [(" ", ""), ("CONTRADICTED", _STYLES["contradicted"]), (f": {s.against}", "")]
     return words
 
 
@@ -118,7 +117,11 @@ def _accuracy(trust: Mapping[str, Any]) -> str:
 
 
 def _measured(trust: Mapping[str, Any], name: str) -> str:
-    count = len(trust.get(name) or ())
+    rows = trust.get(name) or ()
+    bounds = [row["epsilon"] for row in rows if "epsilon" in row]
+    if name == "audit" and bounds:
+        return f"ε ≥ {figures.at_least(max(bounds))}"
+    count = len(rows)
     return f"{count} result(s), see the report" if count else "not measured"
 
 

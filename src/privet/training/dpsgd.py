@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from privet.audits.canary_run import ITSELF, RunAudit
 from privet.data.dataset import Dataset
 from privet.data.identity import enter_in_ledger
 from privet.engine.account import Account, KeptByLead
@@ -233,6 +234,9 @@ def _closed(
         config=asdict(settings) | {"noise_seed": None},
         tuning=tuning_of(settings.recipe, data.name, asdict(settings)),
     )
+    if trainer.canaries is not None:
+        audit = RunAudit.of(trainer.canaries, subject=ITSELF)
+        release = replace(release, trust={**release.trust, "audit": audit.rows()})
     if folder is not None:
         write_json(folder.figures, private_figures(release, data), private=True)
         release.save(folder.folder)

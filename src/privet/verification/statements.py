@@ -93,8 +93,7 @@ def check_audits(trust: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(
                 check=f"audit against the {stated.basis} epsilon",
                 ok=False,
-                detail=f"measured at least {stated.contradicted_by:.4g}, "
-                f"stated {stated.epsilon:.4g}",
+                detail=f"{stated.against}; stated {stated.epsilon:.4g}",
             )
 
 

@@ -1,0 +1,35 @@
+"""Subjects by name."""
+
+from pathlib import Path
+
+import pytest
+
+from privet.audits.registry import find_subject, subjects
+from privet.errors import InputError
+
+
+def test_every_subject_is_made_under_its_name():
+    entries = subjects()
+    assert len(entries) == 16
+    for name, entry in entries.items():
+        subject = entry.make()
+        assert subject.name == name
+        assert bool(subject.flaw) == (entry.kind != "sound")
+        assert entry.summary.endswith(".")
+        assert subject.pair
+
+
+def test_an_unknown_name_offers_the_nearest():
+    with pytest.raises(InputError, match="did you mean 'reused-noise'"):
+        find_subject("reused_noise")
+
+
+def test_a_known_name_is_found():
+    assert find_subject("laplace").name == "laplace"
+
+
+def test_the_page_tells_of_all():
+    page = (Path(__file__).parents[2] / "docs" / "methods" / "mutants.md").read_text()
+    for name, entry in subjects().items():
+        assert f"{name} " in page
+        assert entry.kind != "mutant" or f"| `{name}` |" in page

@@ -1,0 +1,177 @@
+"""`privet audit` as a user meets it: bounds on screen, in JSON, on the card; exit codes."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from privet import cli
+from privet.privacy.noise import GaussianNoise
+from privet.verification import verify
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from command_line import privet
+
+SHORT = ["--epochs", "2", "--batch", "256"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run that was audited as it went on."""
+    folder = tmp_path_factory.mktemp("releases") / "digits"
+    outcome = privet(
+        "train", "dpsgd", "--data", "digits", "--epsilon", "1", *SHORT, "--canaries", "2000",
+        "--out", folder, home=tmp_path_factory.mktemp("home"),
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    return folder
+
+
+@pytest.fixture
+def release(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "release")
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as end:
+        cli.main([*map(str, arguments)])
+    return end.value.code
+
+
+def card(folder):
+    return json.loads((folder / "trust.json").read_text())
+
+
+def test_a_run_with_canaries_is_audited_itself(release):
+    rows = card(release)["audit"]
+    assert [row["subject"] for row in rows] == ["the released run itself"] * 2
+    assert all(0 <= row["epsilon"] < 1 for row in rows)
+    assert not any(row["refutes"] for row in rows)
+    assert verify(release).ok
+    assert "the released run itself" in (release / "report.html").read_text()
+
+
+def test_a_twin_is_audited_and_recorded(release, tmp_path, capsys):
+    options = ["--canaries", "3000", "--seed", "0", "--out", tmp_path / "found", "--record"]
+    assert run("audit", release, *options, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["proved"][0]["epsilon"] == pytest.approx(1, abs=0.01)
+    added = card(release)["audit"][2:]
+    assert [{k: v for k, v in row.items() if k != "run"} for row in added] == found["audit"]
+    assert {row["subject"] for row in added} == {
+        "a twin, trained under the same plan on made-up records"
+    }
+    assert json.loads((tmp_path / "found" / "audit.json").read_text()) == found
+    assert b"<svg" in (tmp_path / "found" / "audit.svg").read_bytes()
+    assert verify(release).ok
+
+
+def test_a_broken_engine_is_refuted_and_verify_says_so(release, monkeypatch, capsys):
+    """A tenth of the noise that the plan accounts: exit code 1, and the card is contradicted."""
+    add_to = GaussianNoise.add_to
+
+    def weak(self, total, *, step, stream):
+        noisy = add_to(self, total, step=step, stream=stream)
+        return total.double() + (noisy - total.double()) / 10
+
+    monkeypatch.setattr(GaussianNoise, "add_to", weak)
+    assert run("audit", release, "--canaries", "3000", "--seed", "0", "--record") == 1
+    told = capsys.readouterr()
+    assert "REFUTED" in told.out
+    assert "an audit refutes the plan's trade-off curve" in told.err
+    failed = [finding for finding in verify(release).findings if not finding.ok]
+    assert "audit against the proved epsilon" in [finding.check for finding in failed]
+    assert "Do not rely on this model" in (release / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "no such release"),
+        (["my.module:train"], "privet audit function my.module:train"),
+        (["RELEASE", "--canaries", "0"], "bad number of canaries"),
+        (["RELEASE", "--canaries", "1000000"], "bad number of canaries"),
+        (["RELEASE", "--confidence", "1"], "bad confidence"),
+        (["mechanism", "gausian"], "did you mean 'gaussian'"),
+        (["mechanism", "gaussian", "--runs", "3"], "too few runs"),
+        (["function", "nowhere:train", "--data", "digits"], "no such module"),
+    ],
+)
+def test_bad_input_is_one_line(release, arguments, said, capsys):
+    given = [str(release) if word == "RELEASE" else word for word in arguments]
+    assert run("audit", *given) == 2
+    told = capsys.readouterr().err.strip()
+    assert said in told
+    assert "Traceback" not in told
+
+
+def test_a_release_without_privacy_has_no_twin(tmp_path, capsys):
+    assert run("train", "plain", "--data", "digits", "--epochs", "1", "--out", tmp_path / "p") == 0
+    assert run("audit", tmp_path / "p") == 2
+    assert "no twin of this release can be trained" in capsys.readouterr().err
+
+
+def test_a_sound_mechanism_passes_and_a_broken_one_does_not(tmp_path, capsys):
+    assert run("audit", "mechanism", "gaussian", "--runs", "20000", "--out", tmp_path) == 0
+    assert "not refuted" in capsys.readouterr().out
+    assert json.loads((tmp_path / "audit.json").read_text())["refuted"] is False
+    assert run("audit", "mechanism", "noise-over-batch", "--json") == 1
+    row = json.loads(capsys.readouterr().out)
+    assert row["refuted"] is True
+    assert row["epsilon"] > row["claimed"] == pytest.approx(1, abs=0.01)
+
+
+def test_mechanisms_are_listed(capsys):
+    assert run("audit", "mechanism") == 0
+    assert {"gaussian", "batch-norm", "securesgd"} <= set(capsys.readouterr().out.split())
+
+
+MINE = """
+import numpy as np
+
+def remembering(x, y, seed):
+    known = {image.tobytes(): label for image, label in zip(x, y)}
+    rng = np.random.default_rng(seed)
+
+    def predict(inputs):
+        scores = rng.normal(size=(len(inputs), 10))
+        for row, image in enumerate(inputs):
+            if image.tobytes() in known:
+                scores[row, known[image.tobytes()]] += 30
+        return scores
+
+    return predict
+
+def forgetting(x, y, seed):
+    return lambda inputs: np.random.default_rng(seed).normal(size=(len(inputs), 10))
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    (tmp_path / "audited_by_test.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    return lambda name, *more: run(
+        "audit", "function", f"audited_by_test:{name}", "--data", "digits", *more
+    )
+
+
+@pytest.mark.parametrize("how", [[], ["--runs", "40"]], ids=["one run", "many runs"])
+def test_functions_that_remember_are_told_from_those_that_forget(mine, how, capsys):
+    assert mine("remembering", "--epsilon", "1", *how) == 1
+    assert "refutes epsilon 1.0" in capsys.readouterr().err
+    assert mine("forgetting", "--epsilon", "1", *how, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["refuted"] is False
+    assert found["bounds"][0]["epsilon"] < 1
+
+
+def test_shadows_describe_and_are_not_for_release(mine, capsys):
+    assert mine("remembering", "--shadows", "12", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["lira"]["auc"] > 0.99
+    assert "not for release" in found["private"]
+    assert mine("forgetting", "--shadows", "2") == 2
+    assert "too few shadow models" in capsys.readouterr().err
