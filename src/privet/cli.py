@@ -97,7 +97,9 @@ def _terminated_like_interrupted() -> Iterator[None]:
         again = threading.Timer(REPEATED_AFTER_SECONDS, os.kill, (os.getpid(), signal.SIGTERM))
         again.daemon = True
         again.start()
+        repeated.append(again)
 
+    repeated: list[threading.Timer] = []
     if os.environ.get("WORLD_SIZE", "1") != "1":
         yield
         return
@@ -106,6 +108,8 @@ def _terminated_like_interrupted() -> Iterator[None]:
     try:
         yield
     finally:
+        for timer in repeated:
+            timer.cancel()
         sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, before)
 

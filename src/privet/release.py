@@ -10,9 +10,11 @@ internal/             NOT part of the release: keys, checkpoints, private figure
 """
 
 import contextlib
+import fcntl
 import hashlib
+import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -128,14 +130,13 @@ def require_addable(folder: str | Path) -> str:
     """
     folder = Path(folder)
     require_finished(folder)
-    if (folder / NEXT_CARD).exists():
-        _replace_card(folder, read_json(folder / NEXT_CARD))
     if (folder / SIGNATURE).exists():
         raise InputError(
             "the release is signed as it is",
             got=folder,
             fix=f"remove its {SIGNATURE}, add the figures, sign it again",
         )
+    _finish_card(folder)
     digests = read_json(folder / MANIFEST).get("files") or {}
     changed = [name for name in RELEASED_FILES if sha256(folder / name) != digests.get(name)]
     if changed:
@@ -160,18 +161,55 @@ def add_measured(
     folder = Path(folder)
     if part not in MEASURED:
         raise InputError("no such part of a card", got=part, expected=", ".join(MEASURED))
-    now = require_addable(folder)
-    if of is not None and of != now:
+    with _locked(folder):
+        now = require_addable(folder)
+        if of is not None and of != now:
+            raise InputError(
+                "the release was exchanged while it was measured",
+                got=folder,
+                expected="the weights that the figures are of",
+                fix="measure it again",
+            )
+        trust = read_json(folder / "trust.json")
+        earlier = list(trust.get(part) or ())
+        run = 1 + max((int(row.get("run", 0)) for row in earlier), default=0)
+        _replace_card(folder, {**trust, part: [*earlier, *({"run": run, **row} for row in rows)]})
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time exchanges a card; others wait."""
+    if not folder.is_dir():
+        raise InputError("no such release", got=folder, expected="a folder made by privet")
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _finish_card(folder: Path) -> None:
+    """What a killed process began: nothing but measured parts may differ from what is there."""
+    if not (folder / NEXT_CARD).exists():
+        return
+    wanted, there = read_json(folder / NEXT_CARD), read_json(folder / "trust.json")
+    for card in (wanted, there):
+        for part in MEASURED:
+            card.pop(part, None)
+    if wanted != there:
+        raise _changed([NEXT_CARD])
+    _replace_card(folder, read_json(folder / NEXT_CARD))
+
+
+def require_whole(folder: Path) -> None:
+    """Refuse a release whose card is being exchanged."""
+    if (folder / NEXT_CARD).exists():
         raise InputError(
-            "the release was exchanged while it was measured",
+            "a killed process left the card half written",
             got=folder,
-            expected="the weights that the figures are of",
-            fix="measure it again",
+            fix="repeat its command with --record, which finishes the card",
         )
-    trust = read_json(folder / "trust.json")
-    earlier = list(trust.get(part) or ())
-    run = 1 + max((int(row.get("run", 0)) for row in earlier), default=0)
-    _replace_card(folder, {**trust, part: [*earlier, *({"run": run, **row} for row in rows)]})
 
 
 def _replace_card(folder: Path, trust: Mapping[str, Any]) -> None:
@@ -184,7 +222,7 @@ def _replace_card(folder: Path, trust: Mapping[str, Any]) -> None:
     (folder / INTERNAL).mkdir(exist_ok=True)
     write_json(folder / NEXT_CARD, trust)
     _write_card(folder, trust)
-    (folder / NEXT_CARD).unlink()
+    (folder / NEXT_CARD).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # an exported release had none
         (folder / INTERNAL).rmdir()
 
@@ -225,6 +263,7 @@ def export(folder: str | Path, destination: str | Path) -> Path:
     """Copy what may leave, and nothing of `internal/`, to a new folder."""
     folder, destination = Path(folder), Path(destination)
     require_finished(folder)
+    require_whole(folder)
     read_json(folder / MANIFEST)
     if destination.exists():
         raise InputError("destination exists", got=destination, fix="name a new folder")

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from privet.errors import InputError
 from privet.files import read_json, write_atomically, write_json
-from privet.release import MANIFEST, SIGNATURE
+from privet.release import MANIFEST, SIGNATURE, require_whole
 
 
 def new_key(path: str | Path) -> tuple[Path, Path]:
@@ -34,6 +34,7 @@ def new_key(path: str | Path) -> tuple[Path, Path]:
 def sign(folder: str | Path, key_file: str | Path) -> None:
     """Sign the manifest of a release as it stands."""
     folder = Path(folder)
+    require_whole(folder)
     read_json(folder / MANIFEST)
     key = _read_key(Path(key_file), secret=True)
     raw = serialization.Encoding.Raw, serialization.PublicFormat.Raw

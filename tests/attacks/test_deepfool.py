@@ -1,9 +1,11 @@
 import pytest
 import torch
+from torch import nn
 
 from privet.attacks import create
 from privet.attacks.geometry import norms
 from privet.attacks.keeping import CLEAR
+from privet.classifiers import open_classifier
 from privet.errors import InputError
 
 
@@ -73,3 +75,21 @@ def test_bad_settings_are_refused():
     for settings in ({"overshoot": -0.1}, {"returns": -1}):
         with pytest.raises(InputError, match="bad settings of deepfool"):
             create("deepfool", **settings)
+
+
+def test_scores_that_vanish_at_the_boundary_hide_no_rounding():
+    """Heads (-z, z): near the boundary both are small, and rounding is as large as elsewhere."""
+    torch.manual_seed(0)
+    weight = torch.randn(40)
+
+    class Heads(nn.Module):
+        def forward(self, x):
+            z = x.flatten(1) @ weight - weight.sum() / 2
+            return torch.stack([-z, z], 1)
+
+    x = torch.rand(300, 1, 5, 8)
+    victim = open_classifier(Heads(), shape=(1, 5, 8))
+    y = victim.scores(x).argmax(1)
+    found = create("deepfool", norm="l2", halvings=20).closest(victim, x, y)
+    alone = torch.cat([victim.scores(image[None]).argmax(1) for image in found])
+    assert (alone != y).all()

@@ -1,6 +1,7 @@
 import json
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,57 @@ def test_a_card_that_was_being_exchanged_when_the_process_died_is_finished(
     assert [row["attack"] for row in rows] == (["first"] if writes else []) + ["second"]
     assert not (release / "internal" / "next_card.json").exists()
     assert all(finding.ok for finding in check_digests(release))
+
+
+def half_written(release, monkeypatch):
+    """A card whose process died before its first file was exchanged."""
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(library.release, "_write_card", killed)
+        with pytest.raises(KeyboardInterrupt):
+            add_measured(release, "attacks", [{"attack": "first"}])
+    assert (release / "internal" / "next_card.json").exists()
+
+
+def test_a_half_written_card_blesses_no_changed_weights(release, monkeypatch):
+    half_written(release, monkeypatch)
+    weights = release / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match="changed after it was made"):
+        add_measured(release, "attacks", [{"attack": "second"}])
+    assert not all(finding.ok for finding in check_digests(release))
+
+
+def test_a_half_written_card_brings_no_other_guarantee(release, monkeypatch):
+    half_written(release, monkeypatch)
+    pending = release / "internal" / "next_card.json"
+    wanted = json.loads(pending.read_text())
+    wanted["utility"]["test_accuracy"] = 0.999
+    pending.write_text(json.dumps(wanted))
+    with pytest.raises(InputError, match="changed after it was made"):
+        add_measured(release, "attacks", [{"attack": "second"}])
+
+
+def test_a_half_written_card_is_neither_signed_nor_exported(release, monkeypatch, tmp_path):
+    half_written(release, monkeypatch)
+    secret, _ = new_key(tmp_path / "key")
+    with pytest.raises(InputError, match="half written"):
+        sign(release, secret)
+    with pytest.raises(InputError, match="half written"):
+        library.release.export(release, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_processes_lose_no_figures(release):
+    """Each waits for the other's card."""
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: add_measured(release, "attacks", [{"attack": i}]), range(8)))
+    rows = card(release)["attacks"]
+    assert sorted(row["attack"] for row in rows) == list(range(8))
+    assert sorted(row["run"] for row in rows) == list(range(1, 9))
 
 
 def test_only_measured_parts_take_figures(release):

@@ -247,3 +247,37 @@ def test_partners_share_what_their_row_counted():
     alone = rows.shared_out(made[:4], (1.0,))
     assert torch.equal(alone.weights, rows.weights)
     assert alone.views == 2
+
+
+class OneSize:
+    """A bug: one size is drawn for all rows of a call."""
+
+    shares = (1.0,)
+
+    def __call__(self, scores, x, y, generator):
+        size = torch.rand((), generator=generator, dtype=x.dtype)
+        return moved(x, 0.3 * size * torch.ones_like(x))
+
+
+class AtTimes:
+    """A bug that shows in four calls of ten: rows are drawn to the middle of the batch."""
+
+    shares = (1.0,)
+
+    def __call__(self, scores, x, y, generator):
+        if torch.rand((), generator=generator) < 0.4:
+            return moved(x, 0.1 * (x.mean(0) - x))
+        return x
+
+
+def test_draws_that_rows_share_are_refused():
+    """One unit more moves others to the next block, under another draw."""
+    rows = records(6)
+    with pytest.raises(InputError, match="draws random numbers that examples share"):
+        require_adversary(OneSize(), network(), (rows.x, rows.y))
+
+
+def test_an_adversary_that_mixes_at_times_is_refused():
+    rows = records(6)
+    with pytest.raises(InputError, match="mixes examples"):
+        require_adversary(AtTimes(), network(), (rows.x, rows.y))

@@ -219,3 +219,27 @@ def test_what_is_no_augmentation_is_refused():
 def test_an_optimiser_that_asks_for_the_loss_again_is_refused():
     said = said_by(require_optimizer, torch.optim.LBFGS(nn.Linear(2, 2).parameters()))
     assert "LBFGS" in said
+
+
+class FlipAll:
+    """A bug: one coin for all examples of a call."""
+
+    views = 1
+
+    def __call__(self, x, generator):
+        return x.flip(-1) if torch.rand((), generator=generator) < 0.5 else x
+
+
+class FlipEach:
+    views = 1
+
+    def __call__(self, x, generator):
+        coins = torch.rand(len(x), generator=generator) < 0.5
+        return torch.where(coins.view(-1, 1), x.flip(-1), x)
+
+
+def test_views_under_one_coin_for_all_are_refused():
+    x = torch.rand(4, 6, generator=torch.Generator().manual_seed(0))
+    require_views(FlipEach(), x)
+    with pytest.raises(InputError, match="draws random numbers that examples share"):
+        require_views(FlipAll(), x)

@@ -385,3 +385,21 @@ def test_clipping_each_record_by_itself_would_be_caught():
     of = clipper(FastClipper)
     assert shift(split, 9, of, 0) == pytest.approx(CLIP, rel=1e-4), "the bound is reached"
     assert shift(split, 9, of, 0, per_record) > 7 * CLIP
+
+
+def test_a_front_sees_blocks_of_one_size():
+    """So that what it makes of a record cannot depend on how many there are."""
+    sizes = []
+
+    class Counting(nn.Module):
+        def forward(self, x):
+            sizes.append(len(x))
+            return x * len(x)
+
+    for n in (3, 1024, 1030):
+        records = Examples(torch.ones(n, 2), torch.zeros(n, dtype=torch.int64), None, CPU)
+        seen = records.seen_by(Counting())
+        assert len(seen) == n
+        rows = seen.rows(torch.tensor([0, n - 1]), torch.Generator())
+        assert rows.x.tolist() == [[1024.0, 1024.0]] * 2
+    assert set(sizes) == {1024}

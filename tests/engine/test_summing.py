@@ -1,6 +1,7 @@
 """Pieces of a batch, and a step of one size."""
 
 from contextlib import contextmanager
+from typing import ClassVar
 
 import pytest
 import torch
@@ -74,9 +75,9 @@ class Shaken:
 
 
 def shaken(x, generator):
-    """The views of `Shaken` as a step draws them: with those of the places that fill a block up."""
-    filled = torch.cat([x, torch.zeros(summing.BLOCK - len(x), 5)])
-    return Shaken()(filled, generator)[: 2 * len(x)]
+    """The views of `Shaken` as a step draws them: four rows at a time, which are expected."""
+    filled = torch.cat([x, torch.zeros(-len(x) % 4, 5)])
+    return torch.cat([Shaken()(four, generator) for four in filled.split(4)])[: 2 * len(x)]
 
 
 def records(n=40, seed=0):
@@ -424,9 +425,10 @@ def test_adversarial_rows_have_their_places_in_a_step_of_one_size(adversary, aug
 def test_an_adversary_sees_the_views_and_not_what_is_behind_them():
     class Looking:
         shares = (1.0,)
+        seen: ClassVar = []
 
         def __call__(self, scores, x, y, generator):
-            self.seen = x
+            self.seen.append(x)
             return x
 
     x, y = records()
@@ -434,8 +436,10 @@ def test_an_adversary_sees_the_views_and_not_what_is_behind_them():
     batch_sum(x, y, compiled=False, adversary=looking, augmentation=Shaken()).of(
         torch.arange(3), Draws(), nothing
     )
-    assert torch.equal(looking.seen[:6], shaken(x[:3], torch.Generator().manual_seed(3)))
-    assert not looking.seen[6:].any()  # what fills its block up
+    seen = torch.cat(looking.seen)
+    assert torch.equal(seen[:6], shaken(x[:3], torch.Generator().manual_seed(3)))
+    assert len(seen) == 8
+    assert not seen[6:].any()  # what fills its block up
 
 
 class Averaging:

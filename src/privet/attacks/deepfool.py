@@ -31,7 +31,7 @@ from torch import Tensor
 
 from privet.attacks.attack import MinimumNorm
 from privet.attacks.geometry import Norm, moved, norms, reaching
-from privet.attacks.keeping import Nearest, clearance
+from privet.attacks.keeping import Nearest
 from privet.attacks.losses import Goal, negative_margin
 from privet.attacks.victim import Victim
 from privet.errors import InputError
@@ -87,7 +87,8 @@ class DeepFool(MinimumNorm):
         rivals = self._rivals(scores, goal.at(rows))
         for _ in range(self.iterations):
             gaps, slopes = _linearised(victim, here, goal.at(rows), rivals)
-            here = self._step(here, *self._nearest(gaps, slopes), scores)
+            clear = nearest.clearance(scores)
+            here = self._step(here, *self._nearest(gaps, slopes), clear)
             # Scores first: a gradient for each rival would be wasted on those that have arrived.
             scores = victim.scores(here)
             open_ = ~nearest.offer(rows, here, scores)
@@ -105,7 +106,7 @@ class DeepFool(MinimumNorm):
             back = start + BACK * (nearest.x[rows] - start)
             here = torch.where(_wide(arrived, here), back, here)
             slope, gap, scores = victim.gradient(here, at, negative_margin)
-            here = self._step(here, gap, slope, scores)
+            here = self._step(here, gap, slope, nearest.clearance(scores))
             arrived = nearest.offer(rows, here, victim.scores(here))
 
     def _rivals(self, scores: Tensor, goal: Goal) -> Tensor:
@@ -124,9 +125,9 @@ class DeepFool(MinimumNorm):
         each = torch.arange(n, device=gaps.device)
         return gaps[each, index], slopes[each, index]
 
-    def _step(self, here: Tensor, gap: Tensor, slope: Tensor, scores: Tensor) -> Tensor:
-        """Over the boundary of a linear classifier, and a little further."""
-        missing = (-gap).clamp_min(0) + 2 * clearance(scores)
+    def _step(self, here: Tensor, gap: Tensor, slope: Tensor, clear: Tensor) -> Tensor:
+        """Over the boundary of a linear classifier, and a little further: `clear` of rounding."""
+        missing = (-gap).clamp_min(0) + 2 * clear
         gain = (1 + self.overshoot) * missing
         return moved(here, reaching(slope, here, gain, self.norm))
 

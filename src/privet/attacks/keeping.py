@@ -14,9 +14,12 @@ from privet.attacks.victim import Victim
 CLEAR: Final = 2.0**-18
 
 
-def clearance(scores: Tensor) -> Tensor:
-    """The lead from which on no rounding turns the likeliest class into another."""
-    return CLEAR * scores.abs().amax(1)
+def clearance(scores: Tensor, usual: Tensor) -> Tensor:
+    """The lead from which on no rounding turns the likeliest class into another.
+
+    `usual` is how large scores are elsewhere: where they vanish, rounding does not.
+    """
+    return CLEAR * scores.abs().amax(1).clamp_min(usual)
 
 
 class Best:
@@ -60,15 +63,21 @@ class Nearest:
 
     def __init__(self, victim: Victim, x: Tensor, goal: Goal, norm: Norm) -> None:
         self.x, self._clean, self._goal, self._norm = x.clone(), x, goal, norm
-        there = goal.reached(victim.scores(x))
+        scores = victim.scores(x)
+        there = goal.reached(scores)
+        self._usual = scores.abs().amax().nan_to_num(0.0) if len(x) else scores.new_zeros(())
         self.distance = torch.where(there, 0.0, torch.inf).to(x.dtype)
         self._clear = there
+
+    def clearance(self, scores: Tensor) -> Tensor:
+        """See `keeping.clearance`; what is usual are the scores of the clean images."""
+        return clearance(scores, self._usual)
 
     def offer(self, rows: Tensor, x: Tensor, scores: Tensor) -> Tensor:
         """Take what is better, and say which reached the goal clearly."""
         goal = self._goal.at(rows)
         reached = goal.reached(scores)
-        clear = reached & ~(goal.margin(scores) > -clearance(scores))  # NaN is beyond doubt
+        clear = reached & ~(goal.margin(scores) > -self.clearance(scores))  # NaN is beyond doubt
         distance = norms(x - self._clean[rows], self._norm)
         as_good = reached & (clear == self._clear[rows]) & (distance < self.distance[rows])
         better = (clear & ~self._clear[rows]) | as_good

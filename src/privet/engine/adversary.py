@@ -19,7 +19,7 @@ accounts.
 The proof needs rows that do not meet. Scores of a model that treats examples apart do not mix them;
 what an adversary does with the scores is tried out by `require_adversary`. How many rows there are
 is private, too, and moves with a unit: a mean over them would tell. So a private step gives an
-adversary always the same number of rows.
+adversary always the same number of rows. What it keeps from one call to the next is not noticed.
 """
 
 import math
@@ -34,10 +34,12 @@ from privet.engine.examples import Rows
 from privet.errors import InputError
 from privet.privacy.precision import FULL, Precision
 from privet.privacy.probing import exact, make_up_weights, undisturbed
+from privet.privacy.separation import TWINS, drawn_together
 
 Scores = Callable[[Tensor], Tensor]
 """Inputs to class scores, (n, *shape) -> (n, classes); autograd goes through."""
 
+SEEDS: Final = 8  # under which it is tried: it may mix at times only
 MOVED: Final = 1e-4  # a row that another one has moved, and not rounding
 
 
@@ -105,18 +107,35 @@ def require_adversary(adversary: Adversary, model: nn.Module, probe: tuple[Tenso
     x, y = probe
     with undisturbed(model), exact():
         make_up_weights(model)
-        before = _tried(adversary, model, x, y)
-        for row in range(len(x)):
-            others = torch.arange(len(x), device=x.device) != row
-            changed = torch.where(others.view(-1, *[1] * (x.dim() - 1)), x, 1.0 - x)
-            after = _tried(adversary, model, changed, torch.where(others, y, y[row - 1]))
-            if ((after - before)[others].abs() > MOVED).any():
-                raise InputError(
-                    "the adversary mixes examples",
-                    got="rows that move when another example changes",
-                    expected="what is made of a row depends on that row alone",
-                    fix="normalise, draw and project row by row; add losses up, not their mean",
-                )
+        for seed in range(SEEDS):
+            _require_rows_apart(adversary, model, x, y, seed)
+        twins = x[:1].repeat(TWINS, *[1] * (x.dim() - 1)), y[:1].repeat(TWINS)
+        if drawn_together(lambda seed: _tried(adversary, model, *twins, seed)):
+            raise InputError(
+                "the adversary draws random numbers that examples share",
+                got="rows of identical examples that vary together from seed to seed",
+                expected="draws of its own for every row: one example more moves others to another"
+                " block, under other draws",
+                fix="draw row by row",
+            )
+
+
+def _require_rows_apart(
+    adversary: Adversary, model: nn.Module, x: Tensor, y: Tensor, seed: int
+) -> None:
+    """Change one row, its label too, and see whether another one's rows move."""
+    before = _tried(adversary, model, x, y, seed)
+    for row in range(len(x)):
+        others = torch.arange(len(x), device=x.device) != row
+        changed = torch.where(others.view(-1, *[1] * (x.dim() - 1)), x, 1.0 - x)
+        after = _tried(adversary, model, changed, torch.where(others, y, y[row - 1]), seed)
+        if ((after - before)[others].abs() > MOVED).any():
+            raise InputError(
+                "the adversary mixes examples",
+                got="rows that move when another example changes",
+                expected="what is made of a row depends on that row alone",
+                fix="normalise, draw and project row by row; add losses up, not their mean",
+            )
 
 
 def _are_shares(shares: object) -> bool:
@@ -125,9 +144,9 @@ def _are_shares(shares: object) -> bool:
     return all(share > 0 for share in shares) and math.isclose(sum(shares), 1.0)
 
 
-def _tried(adversary: Adversary, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+def _tried(adversary: Adversary, model: nn.Module, x: Tensor, y: Tensor, seed: int) -> Tensor:
     """What it makes of some rows, by row."""
-    generator = torch.Generator(x.device).manual_seed(0)
+    generator = torch.Generator(x.device).manual_seed(seed)
     made = attacked(Rows(x=x.clone(), y=y), adversary, model, generator).x
     k = len(adversary.shares)
     if made.shape != (len(x) * k, *x.shape[1:]):

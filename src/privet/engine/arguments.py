@@ -16,6 +16,7 @@ from privet.ledger import Ledger
 from privet.models.tokens import Tokens
 from privet.privacy.geometry import Geometry, trainable
 from privet.privacy.probing import undisturbed
+from privet.privacy.separation import TWINS, drawn_together
 from privet.privacy.units import PerExampleLoss, cross_entropy
 
 VIEW_SEEDS: Final = 8
@@ -89,7 +90,7 @@ def require_geometry(geometry: object) -> None:
 
 
 def require_views(augmentation: object, x: Tensor) -> None:
-    """Refuse an augmentation whose views of one example depend on another.
+    """Refuse an augmentation whose views of one example depend on another, or on shared draws.
 
     Tried on made-up inputs, under several seeds.
     """
@@ -115,6 +116,15 @@ def require_views(augmentation: object, x: Tensor) -> None:
                     expected="row i * views + k of the result is view k of example i alone",
                     fix="draw and apply every change row by row",
                 )
+    twins = x[:1].repeat(TWINS, *[1] * (x.dim() - 1))
+    if drawn_together(lambda seed: _seen(augmentation, twins, views, seed).view(TWINS, -1)):
+        raise InputError(
+            "the augmentation draws random numbers that examples share",
+            got="views of identical examples that vary together from seed to seed",
+            expected="draws of its own for every example: one example more moves others to another"
+            " block, under other draws",
+            fix="draw row by row",
+        )
 
 
 def _seen(augmentation: Callable[..., Tensor], x: Tensor, views: int, seed: int) -> Tensor:

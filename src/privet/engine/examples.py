@@ -47,9 +47,10 @@ class Rows:
     def in_blocks(self, make: Callable[[Tensor, Tensor], Tensor], block: int | None) -> Tensor:
         """What `make` makes of all rows, as many of each, given `block` of them at a time.
 
-        The last block is filled up with rows of zeros, whose results are dropped. So what is made
-        of a row cannot depend on how many rows there are, whatever `make` does: their number is
-        private. With None it gets them all at once, as they are.
+        The last block is filled up with rows of zeros, whose results are dropped. So what one call
+        makes of a row cannot depend on how many rows there are: their number is private. (How many
+        calls there are is, too: `make` must keep nothing between them.) With None it gets them all
+        at once, as they are.
         """
         if block is None or not len(self.x):
             return make(self.x, self.y)

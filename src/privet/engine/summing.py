@@ -125,10 +125,11 @@ class BatchSum:
 
         A function of public things alone.
         """
+        records = self.examples.contribution * self.examples.views
         if self._device.type == "cpu":
-            return BLOCK
+            return min(BLOCK, math.ceil(self.expected) * records)
         units = self.fixed.size if self.fixed else fixed_size(self.expected, self._at_once)
-        return units * self.examples.contribution * self.examples.views
+        return units * records
 
     @property
     def _device(self) -> torch.device:

@@ -12,7 +12,7 @@ Known layers are refused by name, with the replacement offered. A probe catches 
   their outputs differ inside a pass as much as from pass to pass.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import torch
@@ -129,17 +129,8 @@ def _probe_draws(model: nn.Module, probe: Tensor) -> None:
 
 
 def _require_own_randomness(model: nn.Module, example: Tensor) -> None:
-    """One-way analysis of variance: identical examples, grouped by pass."""
     twins = _repeated(example, TWINS)
-    means, inside = [], torch.zeros((), dtype=torch.float64, device=example.device)
-    for seed in range(SEEDS):
-        outputs = _seeded_forward(model, twins, seed).flatten(1).double().nan_to_num(0.0, 0.0, 0.0)
-        means.append(outputs.mean(0))
-        inside = inside + outputs.var(0) / SEEDS
-    by_pass = torch.stack(means)
-    across = TWINS * by_pass.var(0)
-    rounding = (1e-5 * by_pass.abs().amax(0)) ** 2
-    if (across > TOGETHER * inside + rounding).any():
+    if drawn_together(lambda seed: _seeded_forward(model, twins, seed)):
         raise InputError(
             "the model draws random numbers that the examples of a pass share",
             got="outputs of identical examples that vary together from seed to seed",
@@ -147,6 +138,23 @@ def _require_own_randomness(model: nn.Module, example: Tensor) -> None:
             " and one example more moves others to another piece",
             fix="draw it row by row (stochastic depth: one coin for each row, mode='row')",
         )
+
+
+def drawn_together(passed: Callable[[int], Tensor]) -> bool:
+    """Whether what comes of identical examples hangs on draws that they share.
+
+    One-way analysis of variance, grouped by pass: `passed` gives for a seed the outputs of `TWINS`
+    identical examples, a row each.
+    """
+    means, inside = [], torch.zeros(())
+    for seed in range(SEEDS):
+        outputs = passed(seed).flatten(1).double().nan_to_num(0.0, 0.0, 0.0)
+        means.append(outputs.mean(0))
+        inside = inside.to(outputs) + outputs.var(0) / SEEDS
+    by_pass = torch.stack(means)
+    across = TWINS * by_pass.var(0)
+    rounding = (1e-5 * by_pass.abs().amax(0)) ** 2
+    return bool((across > TOGETHER * inside + rounding).any())
 
 
 def _mixing(outputs: Tensor, again: Tensor) -> InputError:

@@ -180,8 +180,7 @@ def _checked(entry: Statement, audits: list[Statement]) -> Statement:
     found = [
         audit.epsilon
         for audit in audits
-        if (audit.adjacency, audit.unit) == (entry.adjacency, entry.unit)
-        and _refutes(audit, entry)
+        if (audit.adjacency, audit.unit) == (entry.adjacency, entry.unit) and _refutes(audit, entry)
     ]
     if entry.basis == "audited" or not found:
         return entry
