@@ -286,7 +286,8 @@ def test_a_radius_out_of_reach_is_refused_before_any_vote(release, monkeypatch, 
     asked = ("--scale", "0.1", "--n", "1000", "--mode", "decision", "--radius", "0.3")
     assert certify(release, *asked) == 2
     said = capsys.readouterr().err
-    assert "n=1000 votes cannot prove at alpha 0.001: got 0.3, expected at most 0.243" in said
+    assert "n=1000 votes cannot prove at alpha 0.001 by a decision: got 0.3" in said
+    assert "expected at most 0.243" in said
     assert "Fix: n=5560 would be enough" in said
 
 

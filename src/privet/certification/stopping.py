@@ -210,7 +210,7 @@ def _require_provable(rule: Decision) -> None:
     most = rule.noise.radius(float(lower_sequence(rule.n, rule.n, rule.alpha)))
     enough = _votes_enough(rule.p0, rule.alpha)
     raise InputError(
-        f"a radius that n={rule.n} votes cannot prove at alpha {rule.alpha:g}",
+        f"a radius that n={rule.n} votes cannot prove at alpha {rule.alpha:g} by a decision",
         got=f"{rule.radius:g}",
         expected=f"at most {_rounded_down(most):g}" if most > 0.0 else "other votes or noise",
         fix="a larger scale of noise; a billion votes would not prove it under this one"
