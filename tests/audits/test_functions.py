@@ -40,7 +40,7 @@ class Remembering:
 def test_who_took_part_in_one_run_scores_higher(digits):
     train = Remembering()
     scores, included = in_one_run(train, digits, kind="noise", m=600, seed=0)
-    assert train.calls == [(len(digits.train) + included.sum(), 0)]
+    assert [size for size, _ in train.calls] == [len(digits.train) + included.sum()]
     assert roc(scores[included], scores[~included]).auc > 0.9
 
 

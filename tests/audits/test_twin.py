@@ -37,6 +37,19 @@ def test_plan_and_settings_are_those_of_the_card(card):
     assert plan.running_epsilon(plan.steps) == pytest.approx(4, abs=0.05)
 
 
+def test_delta_and_correlated_noise_are_those_of_the_card(home):
+    ledger = Ledger(home / "other.db")
+    data = privet.data.load("digits")
+    for changes in ({"delta": 1e-6}, {"sampler": "cyclic-poisson", "bands": 4, "cycle": 4}):
+        release = privet.train(
+            "dpsgd", data, epsilon=4, batch=256, epochs=1, model="linear", ledger=ledger, **changes
+        )
+        plan = plan_of(release.trust)
+        assert plan.delta == changes.get("delta", 1e-5)
+        assert len(plan.bands) == changes.get("bands", 0)
+        assert asdict(plan) == asdict(settings_of(release.trust).plan_for(data))
+
+
 def test_its_records_are_nobody_s(card):
     data = made_up(card)
     real = privet.data.load("digits")

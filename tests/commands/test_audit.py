@@ -9,6 +9,7 @@ import pytest
 
 from privet import cli
 from privet.privacy.noise import GaussianNoise
+from privet.release import add_measured
 from privet.verification import verify
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -44,13 +45,16 @@ def card(folder):
     return json.loads((folder / "trust.json").read_text())
 
 
-def test_a_run_with_canaries_is_audited_itself(release):
-    rows = card(release)["audit"]
+def test_a_run_with_canaries_is_audited_itself_and_keeps_it_inside(release):
+    """Beside the released sums its scores would give the noise away: nothing on the card."""
+    kept = release / "internal" / "audit.json"
+    rows = json.loads(kept.read_text())["audit"]
     assert [row["subject"] for row in rows] == ["the released run itself"] * 2
     assert all(0 <= row["epsilon"] < 1 for row in rows)
     assert not any(row["refutes"] for row in rows)
-    assert verify(release).ok
-    assert "the released run itself" in (release / "report.html").read_text()
+    assert kept.stat().st_mode & 0o077 == 0
+    assert card(release)["audit"] == []
+    assert "the released run itself" not in (release / "report.html").read_text()
 
 
 def test_a_twin_is_audited_and_recorded(release, tmp_path, capsys):
@@ -58,7 +62,7 @@ def test_a_twin_is_audited_and_recorded(release, tmp_path, capsys):
     assert run("audit", release, *options, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["proved"][0]["epsilon"] == pytest.approx(1, abs=0.01)
-    added = card(release)["audit"][2:]
+    added = card(release)["audit"]
     assert [{k: v for k, v in row.items() if k != "run"} for row in added] == found["audit"]
     assert {row["subject"] for row in added} == {
         "a twin, trained under the same plan on made-up records"
@@ -107,6 +111,49 @@ def test_bad_input_is_one_line(release, arguments, said, capsys):
     assert "Traceback" not in told
 
 
+def test_a_card_that_does_not_follow_from_its_plan_is_not_audited(release, capsys):
+    """An audit of the plan would say nothing about what the card states."""
+    stated = card(release)
+    stated["privacy"][0]["epsilon"] = 0.01
+    (release / "trust.json").write_text(json.dumps(stated))
+    assert run("audit", release, "--canaries", "100") == 2
+    assert "does not verify" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("canaries", ["1", "-3"])
+def test_too_few_canaries_are_refused_before_anything_is_charged(tmp_path, canaries, capsys):
+    where = tmp_path / "run"
+    options = ["--data", "digits", "--epsilon", "1", "--canaries", canaries, "--out", where]
+    assert run("train", "dpsgd", *options) == 2
+    assert "bad canaries" in capsys.readouterr().err
+    assert not where.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"refutes": "no"}, "refutes: 'no'"),
+        ({"epsilon": -5.0}, "epsilon -5.0"),
+        ({"confidence": 1.0}, "confidence 1.0"),
+        ({"adjacency": "nearby"}, "neighbours nearby"),
+        ({"canaries": 0}, "0 canaries"),
+        ({"epsilon": 50.0, "confidence": 0.9995}, "an audit measured"),
+        ({"epsilon": 0.5, "refutes": True}, "an audit refutes its trade-off curve"),
+    ],
+)
+def test_audited_rows_are_checked(release, change, said):
+    row = {
+        "basis": "audited", "epsilon": 0.5, "delta": 1e-5, "confidence": 0.95,
+        "adjacency": "add-remove", "unit": "example", "estimator": "one run", "assumptions": ["a"],
+        "attack": "x", "canaries": 9, "runs": 1, "subject": "a twin", "refutes": False,
+    }  # fmt: skip
+    add_measured(release, "audit", [row])
+    assert verify(release).ok
+    add_measured(release, "audit", [row | change])
+    failed = [finding.detail for finding in verify(release).findings if not finding.ok]
+    assert any(said in detail for detail in failed), failed
+
+
 def test_a_release_without_privacy_has_no_twin(tmp_path, capsys):
     assert run("train", "plain", "--data", "digits", "--epochs", "1", "--out", tmp_path / "p") == 0
     assert run("audit", tmp_path / "p") == 2
@@ -144,6 +191,26 @@ def remembering(x, y, seed):
 
     return predict
 
+def failing(x, y, seed):
+    raise ValueError("no such thing")
+
+def nothing(x, y, seed):
+    return None
+
+def knowing(x, y, seed):
+    # Ignores its records, and replays what the auditor might have drawn from the same seed.
+    rng = np.random.default_rng(seed)
+    rng.random((1000, 1, 8, 8))
+    labels, coins = rng.integers(0, 10, 1000), rng.random(1000) < 0.5
+
+    def predict(inputs):
+        scores = np.random.default_rng(seed).normal(size=(len(inputs), 10))
+        if len(inputs) == 1000:
+            scores[np.arange(1000), labels] += 30 * coins
+        return scores
+
+    return predict
+
 def forgetting(x, y, seed):
     return lambda inputs: np.random.default_rng(seed).normal(size=(len(inputs), 10))
 """
@@ -166,6 +233,26 @@ def test_functions_that_remember_are_told_from_those_that_forget(mine, how, caps
     found = json.loads(capsys.readouterr().out)
     assert found["refuted"] is False
     assert found["bounds"][0]["epsilon"] < 1
+
+
+def test_a_function_is_not_given_the_seed_of_the_coins(mine):
+    assert mine("knowing", "--epsilon", "1") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("failing", [], "the training function failed: got ValueError: no such thing"),
+        ("nothing", [], "returns no model"),
+        ("forgetting", ["--runs", "-5"], "bad number of trainings"),
+        ("forgetting", ["--runs", "1"], "too few runs"),
+    ],
+)
+def test_what_goes_wrong_in_a_function_is_bad_input_and_no_refutation(
+    mine, name, more, said, capsys
+):
+    assert mine(name, "--epsilon", "1", *more) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_shadows_describe_and_are_not_for_release(mine, capsys):

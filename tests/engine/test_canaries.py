@@ -48,6 +48,7 @@ def test_every_canary_has_a_coordinate_and_a_coin_of_its_own():
     coins = torch.stack([drawn(PARAMETERS, seed).included for seed in range(200)]).double()
     # 75 means of 200 fair coins: each within 5 standard deviations, but for a chance below 1e-4.
     assert (coins.mean(0) - 0.5).abs().max() < 5 * 0.5 / 200**0.5
+    assert abs(coins.mean() - 0.5) < 4 * 0.5 / coins.numel() ** 0.5
 
 
 def test_without_noise_a_step_shows_who_was_sampled_and_nothing_else(make_trainer):
@@ -93,7 +94,7 @@ def test_they_are_sampled_behind_the_real_units(make_trainer):
     assert batch.indices.tolist() == list(range(30 + canaries.present))
 
 
-@pytest.mark.parametrize("m", [0, PARAMETERS + 1])
+@pytest.mark.parametrize("m", [0, 1, PARAMETERS + 1])
 def test_as_many_as_there_are_parameters_at_most(m):
     with pytest.raises(InputError, match="bad number of canaries"):
         drawn(m)

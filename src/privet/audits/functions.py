@@ -28,6 +28,7 @@ from privet.data.dataset import Dataset
 from privet.errors import InputError
 
 LEAST_SHADOWS: Final = 8
+LEAST_RUNS: Final = 10
 
 Predict = Callable[[NDArray[np.float32]], Any]
 Watch = Callable[[int, int], object]
@@ -72,12 +73,15 @@ def in_one_run(
     train: Train, data: Dataset, *, kind: str, m: int, seed: int
 ) -> tuple[Scores, NDArray[np.bool_]]:
     """Scores of `m` canaries after one training, and which of them took part."""
-    rng = np.random.default_rng(seed)
-    canaries = InputCanaries.drawn(kind, m, data, rng)
+    canaries = InputCanaries.drawn(kind, m, data, np.random.default_rng([seed, 0]))
     x, y = _records(data)
     chosen = canaries.included
-    predict = train(
-        np.concatenate([x, canaries.x[chosen]]), np.concatenate([y, canaries.y[chosen]]), seed
+    # Another stream than that of the coins: a function that knew them would refute anything.
+    predict = _trained(
+        train,
+        np.concatenate([x, canaries.x[chosen]]),
+        np.concatenate([y, canaries.y[chosen]]),
+        next(_seeds(seed)),
     )
     return _confidence(predict, canaries.x, canaries.y), chosen
 
@@ -86,13 +90,15 @@ def in_many_runs(
     train: Train, data: Dataset, *, kind: str, runs: int, seed: int, watch: Watch = lambda *_: None
 ) -> tuple[Scores, Scores]:
     """Scores of one canary under models trained without it and with it, `runs` of each."""
-    canary = InputCanaries.drawn(kind, 1, data, np.random.default_rng(seed))
+    if runs < LEAST_RUNS:
+        raise InputError("too few runs", got=runs, expected=f"at least {LEAST_RUNS} in each world")
+    canary = InputCanaries.drawn(kind, 1, data, np.random.default_rng([seed, 0]))
     x, y = _records(data)
     both = np.concatenate([x, canary.x]), np.concatenate([y, canary.y])
     scores = np.empty((2, runs))
     for run, draw in zip(range(runs), _seeds(seed), strict=False):
         for included, (inputs, labels) in enumerate([(x, y), both]):
-            predict = train(inputs, labels, draw + included)
+            predict = _trained(train, inputs, labels, draw + included)
             scores[included, run] = _confidence(predict, canary.x, canary.y)[0]
             watch(2 * run + included + 1, 2 * runs)
     return scores[0], scores[1]
@@ -107,10 +113,10 @@ def with_shadows(
             "too few shadow models", got=models, expected=f"at least {LEAST_SHADOWS}, better 64"
         )
     x, y = _records(data)
-    member = np.random.default_rng(seed).random((models, len(y))) < 0.5
+    member = np.random.default_rng([seed, 0]).random((models, len(y))) < 0.5
     found = np.empty(member.shape)
     for k, draw in zip(range(models), _seeds(seed), strict=False):
-        found[k] = _confidence(train(x[member[k]], y[member[k]], draw), x, y)
+        found[k] = _confidence(_trained(train, x[member[k]], y[member[k]], draw), x, y)
         watch(k + 1, models)
     return found, member
 
@@ -126,8 +132,30 @@ def _seeds(seed: int) -> Iterator[int]:
         yield 2 * int(rng.integers(0, 2**30))
 
 
+def _trained(train: Train, x: NDArray[np.float32], y: NDArray[np.int64], seed: int) -> Predict:
+    predict = _asked(lambda: train(x, y, seed), "the training function failed")
+    if not callable(predict):
+        raise InputError(
+            "the training function returns no model",
+            got=type(predict).__name__,
+            expected="a function from inputs to class scores",
+        )
+    return predict  # type: ignore[no-any-return]
+
+
+def _asked(question: Callable[[], Any], failed: str) -> Any:
+    """Anybody's code: whatever it raises is bad input, in one line."""
+    try:
+        return question()
+    except Exception as error:
+        said = next(iter(str(error).splitlines()), "")
+        raise InputError(failed, got=f"{type(error).__name__}: {said}") from error
+
+
 def _confidence(predict: Predict, x: NDArray[np.float32], y: NDArray[np.int64]) -> Scores:
-    scores = np.asarray(predict(x), dtype=float)
+    scores = _asked(
+        lambda: np.asarray(predict(x), dtype=float), "the training function's model failed"
+    )
     if scores.ndim != 2 or len(scores) != len(x):
         raise InputError(
             "the training function's model does not classify",

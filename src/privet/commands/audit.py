@@ -81,6 +81,7 @@ def release(
     require_finished(folder)
     measured = require_addable(folder) if record else None
     check_confidence(confidence)
+    _require_consistent(folder)
     loaded = Release.load(folder)
     with progress_bar(plan_of(loaded.trust).steps, quiet=json) as tell:
         found = audit(
@@ -160,6 +161,8 @@ def function(
     from privet.data import load
 
     train, dataset = open_function(path), load(data, data_dir)
+    if runs < 0 or shadows < 0:
+        raise InputError("bad number of trainings", got=min(runs, shadows), expected="0 or more")
     if epsilon is not None and not (epsilon > 0 and math.isfinite(epsilon)):
         raise InputError("bad epsilon", got=epsilon, expected="a positive, finite number")
     if shadows:
@@ -177,6 +180,8 @@ def function(
         print_json({"function": path, "what": f"{what} {kind}", "refuted": refuted, "bounds": rows})
     else:
         _tell_bounds(bounds, f"{what} {kind} canar{'y' if runs else 'ies'}")
+        if epsilon is not None and not refuted:
+            out.print(f"claimed  ε = {epsilon:g}: not refuted, which proves nothing")
     _fail_if(refuted, f"epsilon {epsilon}, at confidence {REFUTING}")
 
 
@@ -264,6 +269,19 @@ def mutants(
         _tell_all(rows)
     wrong = [row["mechanism"] for row in rows if row["refuted"] and row["mechanism"] in SOUND]
     _fail_if(bool(wrong), ", ".join(wrong))
+
+
+def _require_consistent(folder: Path) -> None:
+    """What the card states must follow from the plan that is audited."""
+    from privet.verification import verify
+
+    wrong = [finding for finding in verify(folder).findings if not finding.ok]
+    if any(not finding.check.startswith("audit against") for finding in wrong):
+        raise InputError(
+            "the release does not verify, so an audit of its plan would say nothing about it",
+            got=f"{wrong[0].check}: {wrong[0].detail}",
+            fix=f"privet verify {folder}",
+        )
 
 
 def _mechanism_row(

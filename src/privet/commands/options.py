@@ -82,8 +82,8 @@ class TrainingOptions:
     checkpoint_every
         Steps between checkpoints; default: every 20 seconds.
     canaries
-        Made-up units with gradients of their own by which the run is audited; a lower bound of
-        epsilon goes onto the card. 5000 say something; costs no epsilon; default 0.
+        Made-up units with gradients of their own by which the run is audited: a lower bound of
+        epsilon in internal/audit.json. 5000 say something; costs no epsilon; default 0.
     noise_seed
         For tests only: known noise, so the release gets no epsilon.
     """

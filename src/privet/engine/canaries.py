@@ -18,8 +18,12 @@ Guarantee: what the plan states of a unit, it states of each canary.
 Proof. Canaries stand behind the real units and are drawn with them, by the same sampler. None adds
 more than C. So adding or removing one moves the sums as the plan accounts, whatever the others do;
 in particular *given* all real records, and which of them each step takes. An auditor may therefore
-know the real units' part of every sum. What it looks at is a noisy sum at the coordinates of the
-canaries less that part: canaries and noise alone, which tell nothing about any real record.
+know the real units' part of every sum, and looks at a noisy sum at the coordinates of the canaries
+less that part: canaries and noise alone.
+
+What it sees is as secret as the noise. By itself it tells nothing about a record; beside the noisy
+sums, which a release stands for, it gives the real part away. So scores of a run on real records
+stay in `internal/`. Those of a run on made-up records may be shown to anybody.
 
 A canary that takes part is sampled with probability q in each step, so x_t is N(1, sigma^2) with
 probability q and else N(0, sigma^2); of one that does not, it is always N(0, sigma^2). Its score is
@@ -42,6 +46,7 @@ from torch import Tensor
 from privet.engine.plan import Plan
 from privet.errors import InputError
 
+LEAST: Final = 2  # canaries that an audit can say anything with
 INDEPENDENT: Final = "poisson"  # the sampler under which steps are
 
 
@@ -66,11 +71,11 @@ class DiracCanaries:
     @classmethod
     def drawn(cls, plan: Plan, m: int, size: int, generator: torch.Generator) -> Self:
         """`m` canaries at random coordinates of a sum of `size` numbers, with fair coins."""
-        if not 1 <= m <= size:
+        if not LEAST <= m <= size:
             raise InputError(
                 "bad number of canaries",
                 got=m,
-                expected=f"from 1 to {size}: each has a parameter of its own",
+                expected=f"from {LEAST} to {size}: each has a parameter of its own",
             )
         return cls(
             plan=plan,
@@ -88,7 +93,7 @@ class DiracCanaries:
         """A sum of real units, and the canaries that its step samples, by their numbers."""
         self._others = total[self.coordinates.to(total.device)].double()
         taking_part = self.coordinates[self.included]
-        own = torch.zeros_like(total)
+        own = torch.zeros_like(total, dtype=torch.float64)  # exact beside large sums
         own[taking_part[drawn].to(total.device)] = self.plan.clip_norm
         return total + own
 

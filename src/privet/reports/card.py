@@ -11,6 +11,8 @@ BASES = ("proved", "claimed", "audited")
 
 # Above 10, epsilon is commonly held to promise little on its own (Ponomareva et al. 2023,
 # "How to DP-fy ML", tier 3); up to 3 the wording "nearly the same" is still defensible.
+BEYOND_DOUBT = 0.999
+MU_GDP = "mu-GDP"  # in the words of an assumption about the kind of mechanism
 _NEARLY_THE_SAME = 3.0
 _WEAK = 10.0
 
@@ -29,6 +31,7 @@ class Statement:
     assumptions: tuple[str, ...]
     gaps: tuple[str, ...]
     refutes: bool | None = None  # of an audit: whether it says that the claimed curve is broken
+    confidence: float | None = None  # of an audit
     contradicted_by: float | None = None
 
     @property
@@ -160,6 +163,7 @@ def _statement(entry: Mapping[str, Any]) -> Statement:
         assumptions=tuple(str(text) for text in entry.get("assumptions") or ()),
         gaps=tuple(gaps),
         refutes=entry.get("refutes"),
+        confidence=entry.get("confidence"),
     )
 
 
@@ -188,16 +192,18 @@ def _checked(entry: Statement, audits: list[Statement]) -> Statement:
 
 
 def _refutes(audit: Statement, entry: Statement) -> bool:
-    """By what the audit says of itself; a bare figure refutes what is smaller.
+    """By what the audit says of itself, or by its figure where that is beyond doubt.
 
     A bound at 95 % is above the truth once in twenty audits, and one that assumes a kind of
-    mechanism may be: an audit that knows better says itself whether it refutes. A guarantee at
-    delta also holds at every larger delta, so a bare figure at a larger one refutes it too; one at
-    a smaller delta speaks about a different, larger epsilon.
+    mechanism may be; a bare figure has no such excuse. A guarantee at delta also holds at every
+    larger delta, so a figure at a larger one refutes it too; one at a smaller delta speaks about a
+    different, larger epsilon.
     """
-    if audit.refutes is not None:
-        return audit.refutes
-    return audit.delta >= entry.delta and audit.epsilon > entry.epsilon
+    above = audit.delta >= entry.delta and audit.epsilon > entry.epsilon
+    if audit.refutes is True:
+        return True
+    sure = audit.confidence is None or audit.confidence >= BEYOND_DOUBT
+    return above and sure and not any(MU_GDP in text for text in audit.assumptions)
 
 
 def _contradiction(s: Statement) -> Headline:

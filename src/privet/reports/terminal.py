@@ -118,8 +118,9 @@ def _accuracy(trust: Mapping[str, Any]) -> str:
 
 def _measured(trust: Mapping[str, Any], name: str) -> str:
     rows = trust.get(name) or ()
-    bounds = [row["epsilon"] for row in rows if "epsilon" in row]
-    if name == "audit" and bounds:
+    if name == "audit" and rows:
+        least = min(len(row.get("assumptions") or ()) for row in rows)  # not one that assumes more
+        bounds = [row["epsilon"] for row in rows if len(row.get("assumptions") or ()) == least]
         return f"ε ≥ {figures.at_least(max(bounds))}"
     count = len(rows)
     return f"{count} result(s), see the report" if count else "not measured"

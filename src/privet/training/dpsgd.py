@@ -234,11 +234,11 @@ def _closed(
         config=asdict(settings) | {"noise_seed": None},
         tuning=tuning_of(settings.recipe, data.name, asdict(settings)),
     )
-    if trainer.canaries is not None:
-        audit = RunAudit.of(trainer.canaries, subject=ITSELF)
-        release = replace(release, trust={**release.trust, "audit": audit.rows()})
     if folder is not None:
         write_json(folder.figures, private_figures(release, data), private=True)
+        if trainer.canaries is not None:  # its scores would give the noise away: see there
+            audit = RunAudit.of(trainer.canaries, subject=ITSELF)
+            write_json(folder.audit, {"audit": audit.rows()}, private=True)
         release.save(folder.folder)
     # Only now: killed before this line, the run can still be resumed.
     trainer.account.books.settle()

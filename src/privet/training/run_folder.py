@@ -27,6 +27,7 @@ class RunFolder:
         self.checkpoint = self.internal / "checkpoint.pt"
         self.journal = self.internal / "steps.log"
         self.figures = self.internal / "figures.json"
+        self.audit = self.internal / "audit.json"
 
     @classmethod
     def create(cls, folder: str | Path, settings: dict[str, Any]) -> Self:

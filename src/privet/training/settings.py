@@ -36,7 +36,7 @@ class Settings(OrdinarySettings):
         keep_keys: keep the secret keys in `internal/` until the run ends, so that a killed run
             repeats its lost steps exactly; otherwise they are charged again.
         canaries: made-up units by which the run itself is audited (`engine.canaries`); the bound
-            goes onto the card; 0 for none.
+            stays in `internal/audit.json`; 0 for none.
         noise_seed: for tests only: known noise, hence no epsilon.
     """
 
@@ -67,8 +67,8 @@ class Settings(OrdinarySettings):
 
     def _check_together(self) -> None:
         super()._check_together()
-        if self.canaries < 0:
-            raise InputError("bad canaries", got=self.canaries, expected="0 or more")
+        if self.canaries < 0 or self.canaries == 1:
+            raise InputError("bad canaries", got=self.canaries, expected="0, or 2 and more")
         if not self.keep_keys and (self.sampler != "poisson" or self.bands > 1):
             raise InputError(
                 "a run in which every unit has its turn can only be resumed with its keys",

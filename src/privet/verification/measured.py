@@ -1,4 +1,4 @@
-"""Figures of attacks and certificates: they must be possible.
+"""Figures of attacks, certificates and audits: they must be possible.
 
 No offline check can repeat a measurement. What it can see: shares that no number of examples gives,
 an accuracy that rises where it can only fall, a radius that so many votes cannot prove, and figures
@@ -11,6 +11,7 @@ from itertools import groupby, pairwise
 from typing import Any, Final
 
 from privet.certification import make_noise
+from privet.guarantee import Adjacency, Basis
 from privet.verification.finding import Finding
 
 Row = Mapping[str, Any]
@@ -21,10 +22,11 @@ _NOISES: Final = ("gaussian", "laplace", "uniform")  # the last word of a noise'
 
 
 def check_measured(trust: Mapping[str, Any]) -> Iterator[Finding]:
-    """Certified accuracies and accuracies under attack, where there are any."""
+    """Certified accuracies, accuracies under attack, audited bounds, where there are any."""
     checks: tuple[tuple[str, Callable[[Sequence[Row]], Iterable[str]]], ...] = (
         ("robustness", _robustness),
         ("attacks", _attacks),
+        ("audit", _audit),
     )
     for part, contradictions in checks:
         rows = trust.get(part) or ()
@@ -38,7 +40,7 @@ def check_measured(trust: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _leaks(trust: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
     data = trust["data"]
-    if not data["test_is_public"] and any(row["data"] == data["name"] for row in rows):
+    if not data["test_is_public"] and any(row.get("data") == data["name"] for row in rows):
         yield "measured on private test records"
 
 
@@ -75,6 +77,19 @@ def _attacks(rows: Sequence[Row]) -> Iterator[str]:
         worst = [row["accuracy"] for row in found if row["attack"] == WORST]
         if worst and min(row["accuracy"] for row in found) < worst[0] - EXACT:
             yield f"size {found[0]['size']:g}: an attack does worse than the worst case"
+
+
+def _audit(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        epsilon, delta, confidence = row["epsilon"], row["delta"], row["confidence"]
+        if not (epsilon >= 0 and 0 <= delta < 1 and 0.5 <= confidence < 1):
+            yield f"epsilon {epsilon}, delta {delta}, confidence {confidence}"
+        if row["basis"] != Basis.AUDITED or row["adjacency"] not in list(Adjacency):
+            yield f"basis {row['basis']}, neighbours {row['adjacency']}"
+        if not isinstance(row["refutes"], bool):
+            yield f"refutes: {row['refutes']!r}"
+        if not (row["canaries"] >= 1 and row["runs"] >= 1):
+            yield f"{row['canaries']} canaries in {row['runs']} runs"
 
 
 def _impossible_share(share: float, count: int) -> Iterator[str]:

@@ -103,8 +103,8 @@ def _unproven(
             "that report.html says what trust.json says: it was written by another version",
         ),
         (
-            bool(trust.get("robustness") or trust.get("attacks")),
-            "that attacks and certificates were measured as recorded: repeat them",
+            bool(trust.get("robustness") or trust.get("attacks") or trust.get("audit")),
+            "that attacks, certificates and audits were measured as recorded: repeat them",
         ),
         (not trust.get("audit"), "that attacks fail: this release was not audited"),
     )
