@@ -82,3 +82,13 @@ def test_importing_the_package_loads_no_plotting_and_plotting_no_pyplot() -> Non
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_audited_bounds_are_in_the_profile_in_their_own_colour(curves) -> None:
+    """Left of the released pair, and in words for those who cannot see them."""
+    plain = plots.profile_plot(curves.profile, (2.98, 1e-5), "proved")
+    audited = plots.profile_plot(curves.profile, (2.98, 1e-5), "proved", [(1.2, 1e-5), (1.5, 1e-5)])
+    assert "var(--audited)" not in plain
+    assert audited.count("var(--audited)") > plain.count("var(--audited)")
+    assert "Audits found epsilon at least 1.5." in audited
+    assert "Audits" not in plain

@@ -48,6 +48,11 @@ class Statement:
         return "an audit refutes its trade-off curve"
 
     @property
+    def assumes_gdp(self) -> bool:
+        """Whether an audit's figure rests on the kind of mechanism."""
+        return any(MU_GDP in text for text in self.assumptions)
+
+    @property
     def epsilon_text(self) -> str:
         """Epsilon, rounded up; for an audit, which bounds from below, rounded down."""
         if self.basis == "audited":
@@ -113,11 +118,13 @@ def statements(trust: Mapping[str, Any]) -> tuple[Statement, ...]:
     entries = [_statement(entry) for entry in trust.get("privacy") or ()]
     if withheld(trust):
         entries = [entry for entry in entries if entry.basis != "proved"]
-    audits = [entry for entry in entries if entry.basis == "audited"]
-    audits += [
-        _statement(entry) for entry in trust.get("audit") or () if _is_audited_epsilon(entry)
-    ]
-    return tuple(_checked(entry, audits) for entry in entries)
+    beside = [entry for entry in entries if entry.basis == "audited"]
+    return tuple(_checked(entry, [*beside, *audits(trust)]) for entry in entries)
+
+
+def audits(trust: Mapping[str, Any]) -> list[Statement]:
+    """Every lower bound in the card's own list of audits."""
+    return [_statement(entry) for entry in trust.get("audit") or () if _is_audited_epsilon(entry)]
 
 
 def tuning(trust: Mapping[str, Any]) -> Tuning:
@@ -203,7 +210,7 @@ def _refutes(audit: Statement, entry: Statement) -> bool:
     if audit.refutes is True:
         return True
     sure = audit.confidence is None or audit.confidence >= BEYOND_DOUBT
-    return above and sure and not any(MU_GDP in text for text in audit.assumptions)
+    return above and sure and not audit.assumes_gdp
 
 
 def _contradiction(s: Statement) -> Headline:

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from privet.reports.drawing import COLOUR, NO_METADATA, STYLE
-from privet.reports.figures import at_most
+from privet.reports.figures import at_least, at_most
 
 Points = Sequence[tuple[float, float]]
 
@@ -46,8 +46,13 @@ def epsilon_plot(points: Points, target: float | None) -> str:
     return _svg("epsilon-by-step", alt, draw)
 
 
-def profile_plot(points: Points, released: tuple[float, float], basis: str) -> str:
-    """The privacy profile delta(epsilon), with the released pair marked in its basis' colour."""
+def profile_plot(
+    points: Points, released: tuple[float, float], basis: str, audited: Points = ()
+) -> str:
+    """The privacy profile delta(epsilon), with the released pair marked in its basis' colour.
+
+    `audited` are (epsilon, delta) that the true profile lies to the right of.
+    """
     epsilon, delta = released
     visible = [point for point in points if point[1] > 0]
     said = f"ε = {at_most(epsilon)} at δ = {at_most(delta)}"
@@ -60,10 +65,20 @@ def profile_plot(points: Points, released: tuple[float, float], basis: str) -> s
                 said, (epsilon, delta), (8, 6), "data",
                 textcoords="offset points", color=COLOUR[basis],
             )  # fmt: skip
+        for least, at in audited:
+            axes.plot([least], [at], ">", color=COLOUR["audited"], markersize=6)
+        if audited:
+            least, at = max(audited)
+            axes.annotate(
+                f"audited: ≥ {at_least(least)}", (least, at), (0, -14), "data", ha="center",
+                textcoords="offset points", color=COLOUR["audited"],
+            )  # fmt: skip
         axes.set(xlabel="ε", ylabel="δ", yscale="log", xlim=(0, None))
         axes.yaxis.set_major_formatter(lambda y, _: _power_of_ten(y))
 
     alt = f"Privacy profile: the smallest delta for each epsilon. This release is marked: {said}."
+    if audited:
+        alt += f" Audits found epsilon at least {at_least(max(audited)[0])}."
     return _svg("profile", alt, draw)
 
 

@@ -130,7 +130,12 @@ def _plots(
         drawn["steps"] = Markup(plots.epsilon_plot(curves.epsilon_by_step, target))
     if any(delta > 0 for _, delta in curves.profile):
         released = (s.epsilon, s.delta)
-        drawn["profile"] = Markup(plots.profile_plot(curves.profile, released, s.basis))
+        audited = [
+            (audit.epsilon, audit.delta)
+            for audit in card.audits(trust)
+            if audit.adjacency == s.adjacency and not audit.assumes_gdp
+        ]
+        drawn["profile"] = Markup(plots.profile_plot(curves.profile, released, s.basis, audited))
     return drawn
 
 
