@@ -41,11 +41,16 @@ def test_a_row_of_the_card_says_all():
     }
 
 
-@pytest.mark.parametrize(("stated", "refuted"), [(1.2, True), (1.3, False)])
-def test_the_card_reads_it_as_an_audit(stated, refuted):
+@pytest.mark.parametrize(
+    ("stated", "confidence", "refuted"),
+    [(1.2, 0.999, True), (1.2, 0.95, False), (1.3, 0.999, False)],
+)
+def test_the_card_reads_it_as_an_audit(stated, confidence, refuted):
+    """A bound at 95 % is above the truth once in twenty audits: it refutes nothing."""
     claim = {"epsilon": stated, "delta": 1e-5, "unit": "example", "adjacency": "add-remove"}
     card = {"privacy": [{**claim, "basis": "claimed"}]}
-    card["audit"] = [Evidence(**BOUND, **ABOUT).to_json()]
+    found = Evidence(**(BOUND | {"confidence": confidence}), **ABOUT)
+    card["audit"] = [found.to_json()]
     assert statements(card)[0].contradicted is refuted
 
 

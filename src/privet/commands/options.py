@@ -83,7 +83,7 @@ class TrainingOptions:
         Steps between checkpoints; default: every 20 seconds.
     canaries
         Made-up units with gradients of their own by which the run is audited: a lower bound of
-        epsilon in internal/audit.json. 5000 say something; costs no epsilon; default 0.
+        epsilon in internal/audit.json. 5000 say something; costs no epsilon; 0 (default): none.
     noise_seed
         For tests only: known noise, so the release gets no epsilon.
     """
