@@ -1,12 +1,16 @@
-"""What the tests of the estimators share: Gaussian worlds, and the counter of false alarms."""
+"""What the tests of audits share: Gaussian worlds and subjects, and the counter of false alarms."""
 
 import itertools
 import math
 
 import numpy as np
-from scipy.optimize import brentq, linprog
+from scipy.optimize import linprog
 
-from privet.privacy.tradeoff import Gaussian
+from privet.audits.mechanism import Subject
+from privet.privacy.tradeoff import Stated
+from privet.studies.audit_power import ideal
+
+worlds, canaries = ideal.worlds, ideal.canaries  # of the exact Gaussian mechanism
 
 DELTA = 1e-5
 TRIALS = 200
@@ -14,22 +18,22 @@ TRIALS = 200
 MOST = 21
 
 
-def mu_for(epsilon, delta=DELTA):
-    """mu-GDP has exactly this epsilon at delta."""
-    return brentq(lambda mu: Gaussian(mu).epsilon(delta) - epsilon, 1e-3, 10.0, xtol=1e-12)
+def mu_for(epsilon):
+    """mu-GDP has exactly this epsilon at DELTA."""
+    return ideal.mu_for(epsilon, DELTA)
 
 
-def worlds(seed, n, mu):
-    """Scores of the Gaussian mechanism without and with the record: the best attack there is."""
-    rng = np.random.default_rng(seed)
-    return rng.standard_normal(n), rng.standard_normal(n) + mu
+def gaussian_subject(shift, spread=None, **changes):
+    """N(0, 1) in each coordinate; with the record N(shift, spread^2)."""
+    shift = np.asarray(shift, dtype=float)
+    spread = np.ones_like(shift) if spread is None else np.asarray(spread, dtype=float)
 
+    def sample(included, runs, seed):
+        z = np.random.default_rng(seed).standard_normal((runs, len(shift)))
+        return shift + spread * z if included else z
 
-def canaries(seed, m, mu):
-    """Scores and coins of the ideal audit of the Gaussian mechanism in one run."""
-    rng = np.random.default_rng(seed)
-    coins = rng.random(m) < 0.5
-    return rng.standard_normal(m) + mu * coins, coins
+    facts = {"name": "made-up", "claim": Stated(1.0, 1e-5), "pair": "made up", "sample": sample}
+    return Subject(**(facts | changes))
 
 
 def false_alarms(estimate, truth, trials=TRIALS):

@@ -1,6 +1,10 @@
 """The audit of a private run: no false alarm on the engine, and broken engines are found out."""
 
+import json
+import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +12,7 @@ import torch
 from torch import nn
 
 from privet.audits.canary_run import ITSELF, RunAudit
+from privet.audits.one_run_fdp import refuted
 from privet.data.dataset import Bounds, Split
 from privet.engine.account import Unpaid
 from privet.engine.canaries import DiracCanaries
@@ -18,6 +23,9 @@ from privet.privacy.clipping import FastClipper, cross_entropy
 from privet.privacy.noise import GaussianNoise
 from privet.privacy.randomness import Randomness
 from privet.privacy.sampling import PoissonSampler
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from command_line import run
 
 PLAN = Plan(
     steps=12,
@@ -88,6 +96,68 @@ def test_rows_say_what_was_audited(many):
     assert (row["adjacency"], row["unit"], row["delta"]) == ("add-remove", "example", 1e-5)
     assert row["refutes"] is False
     assert len(row["assumptions"]) == 1 < len(other["assumptions"])
+
+
+def guessed(share, m=600):
+    """Canaries of a run that has ended: of those that stand out, this share took part as guessed.
+
+    All coins are fair; the scores follow them in so many cases and contradict them in the others.
+    """
+    rng = np.random.default_rng(0)
+    coins = rng.random(m) < 0.5
+    seen = np.where(np.arange(m) < share * m, coins, ~coins)
+    scores = seen + 1e-3 * rng.random(m)
+    plan = replace(PLAN, noise_multiplier=8.0)
+    return SimpleNamespace(plan=plan, scores=torch.tensor(scores), included=torch.tensor(coins))
+
+
+def test_only_what_is_beyond_doubt_refutes():
+    """Guesses that are too good for the plan at 95 % refute nothing; at 99.9 % they do."""
+    lucky, impossible = guessed(0.7), guessed(0.8)
+    for canaries, refuting in ((lucky, [0.95]), (impossible, [0.95, 0.999])):
+        found = RunAudit.of(canaries, subject=ITSELF)
+        told = [
+            c for c in (0.95, 0.999)
+            if refuted(found.curve, found.scores, found.included, confidence=c) is not None
+        ]  # fmt: skip
+        assert told == refuting
+        assert found.refuted == (0.999 in refuting)
+        row = found.rows()[0]
+        assert (row["refutes"], row["refuting_confidence"]) == (found.refuted, 0.999)
+
+
+FUNCTION = """
+import numpy as np
+
+def train(x, y, seed):
+    known = {image.tobytes(): label for image, label in zip(x, y)}
+    rng = np.random.default_rng(seed)
+
+    def predict(inputs):
+        scores = rng.normal(size=(len(inputs), 11))
+        labels = [known.get(image.tobytes(), 10) for image in inputs]
+        scores[np.arange(len(inputs)), labels] += 2.0
+        return scores[:, :10]
+
+    return predict
+"""
+
+
+def test_a_function_is_refuted_beyond_doubt_alone(tmp_path, monkeypatch, capsys):
+    """A claim between the bounds at 95 % and at 99.9 % stands; one below both does not."""
+    (tmp_path / "leaky_for_a_test.py").write_text(FUNCTION)
+    monkeypatch.chdir(tmp_path)
+    asked = ["audit", "function", "leaky_for_a_test:train", "--data", "digits", "--json"]
+
+    def bound(confidence):
+        assert run(*asked, "--confidence", confidence) == 0
+        return json.loads(capsys.readouterr().out)["bounds"][0]["epsilon"]
+
+    likely, sure = bound(0.95), bound(0.999)
+    assert 0.01 < sure < likely - 0.05
+    for claimed, code in (((sure + likely) / 2, 0), (0.9 * sure, 1)):
+        assert run(*asked, "--epsilon", claimed) == code
+        assert json.loads(capsys.readouterr().out)["refuted"] is bool(code)
 
 
 def quarter_noise(patch):

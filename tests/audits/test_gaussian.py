@@ -85,6 +85,20 @@ def test_the_assumption_matters():
     assert gaussian(without, with_, delta=DELTA).epsilon > 1.5
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("sizes", [(4000, 500), (500, 4000)], ids=["fewer with", "fewer without"])
+def test_worlds_of_unequal_size(strategy, sizes):
+    """As few false alarms as stated, and a bound near mu = 2, whichever world is larger."""
+
+    def estimate(seed):
+        rng = np.random.default_rng(seed)
+        pair = rng.standard_normal(sizes[0]), rng.standard_normal(sizes[1]) + 2.0
+        return mu_lower(*pair, strategy=strategy)
+
+    assert false_alarms(estimate, 2.0) <= MOST
+    assert np.mean([estimate(seed) for seed in range(20)]) > 1.7
+
+
 def test_point_estimates_are_caught():
     mu = mu_for(4)
 

@@ -4,9 +4,11 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from privet.audits.mechanism import audit_mechanism, refutes, scores_of
-from privet.audits.mutant_pairs import DELTA, EPSILON, MUTANTS
+from privet.audits.mutant_pairs import MUTANTS
+from privet.audits.mutant_settings import DELTA, EPSILON
 from privet.audits.trainers import Trainer
 
 # What the audit finds, with room for another seed. Claimed is 1.
@@ -21,6 +23,19 @@ LEAST = {
     "split-partner": 1.2,
     "early-stopping": 3.5,
     "silent-encoder": 6.0,
+    "alternate-noise": 6.0,
+    "reseeded-noise": 6.0,
+    "variance-as-scale": 1.15,
+    "microbatch-clip": 1.15,
+    "median-clip": 5.0,
+    "layer-clip": 2.0,
+    "raw-momentum": 1.2,
+    "same-sample": 3.0,
+    "best-of-runs": 6.0,
+    "antithetic-noise": 6.0,
+    "shared-noise": 6.0,
+    "skipped-noise": 3.0,
+    "uniform-noise": 3.5,
 }
 
 
@@ -34,7 +49,7 @@ def righted(subject):
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_caught_and_the_right_trainer_is_not(name):
-    """A right trainer is accused with probability 0.001 at most, on any of the ten pairs."""
+    """A right trainer is accused with probability 0.001 at most, on any of the pairs."""
     subject = MUTANTS[name].make()
     assert (subject.name, subject.epsilon, subject.delta) == (name, EPSILON, DELTA)
     evidence = audit_mechanism(subject, seed=11)
@@ -46,18 +61,37 @@ def test_a_mutant_is_caught_and_the_right_trainer_is_not(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["batch-mean-clip", "noise-over-batch", "unclipped-bias", "batch-norm", "split-partner"]
-)
+    "name",
+    ["noise-over-batch", "realised-normaliser", "shuffled", "reused-noise", "batch-norm",
+     "alternate-noise", "reseeded-noise", "median-clip", "layer-clip", "best-of-runs",
+     "antithetic-noise", "shared-noise"],
+)  # fmt: skip
 def test_an_auditor_who_does_not_know_the_flaw_finds_it_too(name):
-    """The score is learned from a fifth of the runs instead of told."""
+    """The score is learned, and chosen, on a fifth of the runs instead of told."""
     subject = MUTANTS[name].make()
-    assert refutes(audit_mechanism(subject, seed=13, statistic="means"), subject)
+    assert refutes(audit_mechanism(subject, seed=13, statistic="learned"), subject)
 
 
-def test_the_realised_size_shows_in_the_spread_of_what_no_record_touches():
-    subject = MUTANTS["realised-normaliser"].make()
-    evidence = audit_mechanism(subject, runs=10_000, seed=14, statistic="spreads")
-    assert refutes(evidence, subject)
+@pytest.mark.parametrize("name", ["skipped-noise", "uniform-noise"])
+def test_what_learned_statistics_do_not_see(name):
+    """Said as it is: they look for shifts, spreads and peaks, not for the shape of the noise."""
+    subject = MUTANTS[name].make()
+    assert not refutes(audit_mechanism(subject, seed=13, statistic="learned"), subject)
+
+
+@pytest.mark.parametrize("name", ["reused-noise", "shuffled", "layer-clip", "median-clip"])
+def test_what_is_learned_does_not_accuse_the_right_trainer(name):
+    """At 95 %: more than 4 alarms in 12 have probability below 0.0002."""
+    assert binom.sf(4, 12, 0.05) < 2e-4
+    right = righted(MUTANTS[name].make())
+    accused = sum(
+        refutes(
+            audit_mechanism(right, runs=3000, seed=seed, confidence=0.95, statistic="learned"),
+            right,
+        )
+        for seed in range(12)
+    )
+    assert accused <= 4
 
 
 def test_reused_noise_cancels_exactly():

@@ -5,7 +5,23 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from privet.audits.mutant_pairs import MUTANTS, trainer
+from privet.audits.further_mutants import (
+    AlternateNoise,
+    AntitheticNoise,
+    BestOfRuns,
+    LayerClip,
+    MedianClip,
+    MicrobatchClip,
+    RawMomentum,
+    ReseededNoise,
+    SameSample,
+    SharedNoise,
+    SkippedNoise,
+    UniformNoise,
+    VarianceAsScale,
+)
+from privet.audits.mutant_pairs import MUTANTS
+from privet.audits.mutant_settings import trainer
 from privet.audits.mutants import (
     BatchMeanClip,
     BatchNorm,
@@ -24,6 +40,9 @@ NOBODY = Records.of([], 2)
 # Columns of mean 0 and variance 1.
 STANDARD = Records.of([((a, b), 0.3 * a + b) for a in (-1.0, 1.0) for b in (-1.0, 1.0)], 2)
 
+# Gradients of the length to which they are clipped, at first.
+ALIKE = Records.of([((1.0, 0.0), 1.0), ((0.0, -1.0), 1.0), ((0.6, 0.8), -1.0)], 2)
+
 # Where the flaw has nothing to bite on: (mutant, settings, whether the target is there).
 HARMLESS = {
     "one record, divided by 1": (BatchMeanClip, {"others": NOBODY, "normaliser": 1.0}, True),
@@ -40,6 +59,19 @@ HARMLESS = {
         True,
     ),
     "no encoder": (SilentEncoder, {"encoder": 0}, True),
+    "one step, of noise": (AlternateNoise, {"steps": 1}, True),
+    "one epoch": (ReseededNoise, {"epoch": 4}, True),
+    "variance 1": (VarianceAsScale, {"noise_multiplier": 1.0}, True),
+    "microbatches of one": (MicrobatchClip, {"size": 1}, True),
+    "gradients of norm 1": (MedianClip, {"others": ALIKE, "intercept": 0.0, "steps": 1}, False),
+    "one layer": (LayerClip, {"others": NOBODY, "intercept": 0.0}, True),
+    "one step, of momentum": (RawMomentum, {"steps": 1}, True),
+    "all join": (SameSample, {"rate": 1.0}, True),
+    "one step, of either sign": (AntitheticNoise, {"steps": 1}, True),
+    "no noise to share": (SharedNoise, {"noise_multiplier": 0.0}, True),
+    "no noise to skip": (SkippedNoise, {"noise_multiplier": 0.0, "rate": 1.0}, True),
+    "no noise to draw": (UniformNoise, {"noise_multiplier": 0.0, "rate": 1.0}, True),
+    "one run": (BestOfRuns, {"tries": 1, "releases": "weights"}, True),
 }
 
 

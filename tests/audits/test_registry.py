@@ -10,7 +10,8 @@ from privet.errors import InputError
 
 def test_every_subject_is_made_under_its_name():
     entries = subjects()
-    assert len(entries) == 16
+    kinds = [entry.kind for entry in entries.values()]
+    assert (kinds.count("sound"), kinds.count("mutant")) == (4, 23)
     for name, entry in entries.items():
         subject = entry.make()
         assert subject.name == name
@@ -28,8 +29,8 @@ def test_a_known_name_is_found():
     assert find_subject("laplace").name == "laplace"
 
 
-def test_the_page_tells_of_all():
+def test_the_page_tells_of_all_sound_and_broken_ones():
     page = (Path(__file__).parents[2] / "docs" / "methods" / "mutants.md").read_text()
     for name, entry in subjects().items():
-        assert f"{name} " in page
+        assert entry.kind == "paper" or f"{name} " in page
         assert entry.kind != "mutant" or f"| `{name}` |" in page

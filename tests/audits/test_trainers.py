@@ -8,7 +8,7 @@ import pytest
 import torch
 from dp_accounting.pld import PLDAccountant
 
-from privet.audits.mutant_pairs import trainer
+from privet.audits.mutant_settings import trainer
 from privet.audits.trainers import FAR, RUNS_AT_ONCE, Records, Trainer
 from privet.errors import InputError
 from privet.guarantee import Adjacency

@@ -109,7 +109,15 @@ def test_a_run_with_another_noise_than_it_says_stands_out(card):
     assert found(honest) < 0.99
 
 
-@pytest.mark.parametrize("change", [{"method": "plain"}, {"provenance": {"config": {}}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"method": "plain"},
+        {"method": "securesgd", "analysis": "paper"},
+        {"method": "stobatch", "analysis": "paper"},
+        {"provenance": {"config": {}}},
+    ],
+)
 def test_releases_that_no_settings_are_known_of_are_refused(card, change):
     with pytest.raises(InputError, match="no twin"):
         audited_twin({**card, **change}, canaries=10)

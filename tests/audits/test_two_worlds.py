@@ -14,14 +14,15 @@ from scipy import stats
 from privet.audits import two_worlds, violates
 from privet.audits.two_worlds import (
     Counts,
+    chosen,
     epsilon_of,
     lone_firings,
     ranked,
     rectangle,
     region,
 )
-from privet.certification.confidence import upper_bound
 from privet.errors import InputError
+from privet.privacy.confidence import upper_bound
 from privet.privacy.tradeoff import Gaussian, Laplace
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -77,6 +78,18 @@ class TestOneTest:
                 chances = [p * rare, p * (1 - rare), (1 - p) * rare, (1 - p) * (1 - rare)]
                 wrong += stats.multinomial.pmf([both, one, other, neither], n, chances)
         assert wrong <= level
+
+    def test_lone_firings_divide_the_level(self):
+        """Eight tenths for the odds, one for each bound of the rate: all of it, and no more."""
+        frequent, rare, fired, runs, level, delta = 30.0, 4.0, 60.0, 400, 0.05, 0.01
+        share = stats.beta(frequent, rare + 1).ppf(0.8 * level)
+        low = stats.beta(fired, runs - fired + 1).ppf(0.1 * level)
+        high = stats.beta(fired + 1, runs - fired).isf(0.1 * level)
+        by_hand = math.log(share / (1 - share) * (1 - high) * (1 - delta / low))
+        found = lone_firings(
+            np.asarray(frequent), np.asarray(rare), np.asarray(fired), runs, level, delta
+        )
+        assert found == pytest.approx(by_hand, rel=1e-6)
 
     def test_lone_firings_approach_the_truth(self):
         """Rates 0.02 and 0.001 in ten million runs: ln(0.01/0.001) at delta 0.01, up to u."""
@@ -230,6 +243,104 @@ class TestViolations:
         assert violates(Gaussian(0.55), without, with_) is not None
         with_[with_ == 10.0] = 0.0
         assert violates(Gaussian(0.55), without, with_) is None
+
+
+@pytest.mark.parametrize("sizes", [(2000, 300), (300, 2000)], ids=["fewer with", "fewer without"])
+class TestUnequalWorlds:
+    """Runs are counted in the world that they belong to."""
+
+    def test_the_chosen_test_is_counted_where_it_ran(self, sizes):
+        """Scores that are exact in number: a fifth of the runs without score 1, half of those with.
+
+        The measure leaves no doubt: it likes the test that accuses a fifth.
+        """
+        without, with_ = (
+            np.repeat([0.0, 1.0], [n - n // part, n // part])
+            for n, part in zip(sizes, (5, 2), strict=True)
+        )
+        forecasts = []
+
+        def measure(seen, level):
+            forecasts.append(seen)
+            return np.atleast_1d(-np.abs(seen.accused / seen.runs_without - 0.2))[..., None]
+
+        choice = chosen((without, with_), measure, 0.05, 0)
+        rest = [n - round(0.15 * n) for n in sizes]
+        assert [choice.counts.runs_without, choice.counts.runs_with] == rest
+        assert choice.counts.accused / rest[0] == pytest.approx(0.2, abs=0.02)
+        assert choice.counts.missed / rest[1] == pytest.approx(0.5, abs=0.1)
+        pairs = min(rest)
+        assert choice.counts.lone_with / pairs == pytest.approx(0.5 * 0.8, abs=0.1)
+        assert choice.counts.lone_without / pairs == pytest.approx(0.2 * 0.5, abs=0.06)
+        assert forecasts[0].accused[-1] == forecasts[0].runs_without  # every rank is a candidate
+        for seen in forecasts:
+            assert [seen.runs_without, seen.runs_with] == [round(0.15 * n) for n in sizes]
+            alpha, beta = seen.accused / seen.runs_without, seen.missed / seen.runs_with
+            few = min(seen.runs_without, seen.runs_with)
+            np.testing.assert_allclose(seen.lone_with, few * (1 - alpha) * (1 - beta))
+            np.testing.assert_allclose(seen.lone_without, few * alpha * beta)
+
+    def test_a_rectangle_divides_by_its_own_runs(self, sizes):
+        """A tenth of the runs err in either world; the bounds by scipy's beta distribution."""
+        errors = [n // 10 for n in sizes]
+        alpha, beta = rectangle(counts(errors[0], sizes[0], errors[1], sizes[1]), 0.05)
+        for side, k, n in zip((alpha, beta), errors, sizes, strict=True):
+            assert side[HALF] == pytest.approx(stats.beta(k + 1, n - k).isf(0.025), rel=1e-6)
+
+    def test_ranks_know_their_world(self, sizes):
+        """The points of the region, recomputed one by one from the sorted scores."""
+        n0, n1 = sizes
+        rng = np.random.default_rng(0)
+        without, with_ = rng.standard_normal(n0), rng.standard_normal(n1) + 1.0
+        alphas, betas = region(without, with_, confidence=0.95)
+        expected = []
+        for own, other, swap in ((without, with_, False), (-with_, -without, True)):
+            n = len(own)
+            ranks = np.unique(np.rint(np.geomspace(4, n, 24)).astype(int))
+            each = 0.05 / (4 * len(ranks))
+            for k in ranks:
+                missed = int(np.sum(other <= np.sort(own)[::-1][k - 1]))
+                rate = stats.beta(k, n - k + 1).isf(each)
+                miss = 1.0 if missed == len(other) else (
+                    stats.beta(missed + 1, len(other) - missed).isf(each)
+                )  # fmt: skip
+                expected.append((miss, rate) if swap else (rate, miss))
+        expected = np.array(sorted(expected))
+        order = np.lexsort((betas, alphas))
+        np.testing.assert_allclose(alphas[order], expected[:, 0], rtol=1e-6)
+        np.testing.assert_allclose(betas[order], expected[:, 1], rtol=1e-6)
+
+    @pytest.mark.parametrize("strategy", STRATEGIES)
+    def test_false_alarms(self, sizes, strategy):
+        """Randomised response, where nothing but the confidence stands between."""
+
+        def estimate(seed):
+            rng = np.random.default_rng(seed)
+            without, with_ = rng.random(sizes[0]) < 0.25, rng.random(sizes[1]) < 0.75
+            return two_worlds(without, with_, delta=0.0, strategy=strategy).epsilon
+
+        assert false_alarms(estimate, math.log(3.0)) <= MOST
+
+    @pytest.mark.parametrize("strategy", STRATEGIES)
+    def test_power(self, sizes, strategy):
+        """Randomised response with epsilon ln 9: the bound is near, whichever world is larger."""
+
+        def estimate(seed):
+            rng = np.random.default_rng(seed)
+            without, with_ = rng.random(sizes[0]) < 0.1, rng.random(sizes[1]) < 0.9
+            return two_worlds(without, with_, delta=0.0, strategy=strategy).epsilon
+
+        assert np.mean([estimate(seed) for seed in range(20)]) > 0.8 * math.log(9.0)
+
+    @pytest.mark.parametrize("strategy", STRATEGIES)
+    def test_a_curve_is_spared_or_refuted(self, sizes, strategy):
+        def found(curve, seed):
+            rng = np.random.default_rng(seed)
+            pair = rng.standard_normal(sizes[0]), rng.standard_normal(sizes[1]) + 1.0
+            return violates(curve, *pair, confidence=0.95, strategy=strategy)
+
+        assert sum(found(Gaussian(1.0), seed) is not None for seed in range(100)) <= 13
+        assert all(found(Gaussian(0.4), seed) is not None for seed in range(20))
 
 
 class TestMistakesAreCaught:

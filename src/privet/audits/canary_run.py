@@ -23,10 +23,10 @@ from privet.audits.one_run import one_run
 from privet.audits.one_run_fdp import one_run_gaussian, refuted
 from privet.engine.canaries import DiracCanaries
 from privet.engine.plan import Plan
+from privet.guarantee import BEYOND_DOUBT
 from privet.privacy.accounting import tradeoff_of
 from privet.privacy.tradeoff import TradeOff
 
-REFUTING: Final = 0.999  # the confidence at which a curve counts as refuted
 ATTACK: Final = "Dirac canaries in the gradient, seen in every noisy sum (white box)"
 ITSELF: Final = "the released run itself"
 
@@ -72,7 +72,7 @@ class RunAudit:
                 )
                 for bound in bounds
             ),
-            refuted=refuted(curve, scores, coins, confidence=REFUTING) is not None,
+            refuted=refuted(curve, scores, coins, confidence=BEYOND_DOUBT) is not None,
             curve=curve,
             scores=scores,
             included=coins,
@@ -80,7 +80,7 @@ class RunAudit:
 
     def rows(self) -> list[dict[str, Any]]:
         """For the card: each bound, and whether the curve is refuted."""
-        said = {"refutes": self.refuted, "refuting_confidence": REFUTING}
+        said = {"refutes": self.refuted, "refuting_confidence": BEYOND_DOUBT}
         return [bound.to_json() | said for bound in self.evidence]
 
 

@@ -126,10 +126,13 @@ def _records(data: Dataset) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def _seeds(seed: int) -> Iterator[int]:
-    """Even numbers, so that each has an odd one of its own for the other world."""
-    rng = np.random.default_rng([seed, 1])
+    """Even numbers below 2^32, none twice, so that each has an odd one for the other world."""
+    rng, given = np.random.default_rng([seed, 1]), set[int]()
     while True:
-        yield 2 * int(rng.integers(0, 2**30))
+        drawn = 2 * int(rng.integers(0, 2**31))
+        if drawn not in given:  # two equal runs would not be independent
+            given.add(drawn)
+            yield drawn
 
 
 def _trained(train: Train, x: NDArray[np.float32], y: NDArray[np.int64], seed: int) -> Predict:

@@ -17,68 +17,24 @@ learned on runs of their own, which are not tested: the tested scores stay indep
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, final
+from typing import Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.audits.evidence import Bound, Evidence
 from privet.audits.gaussian import gaussian
+from privet.audits.statistics import Statistic, best_learned, learned
 from privet.audits.two_worlds import INDEPENDENT, two_worlds
 from privet.errors import InputError
-from privet.guarantee import Adjacency, check_target
-from privet.privacy.tradeoff import PLD_INTERVAL, TradeOff
+from privet.guarantee import Adjacency
+from privet.privacy.tradeoff import TradeOff
 
 Floats = NDArray[np.float64]
 Sample = Callable[[bool, int, int], Floats]
-Statistic = Callable[[Floats], Floats]
 
 LEARNING_SHARE: Final = 0.2  # of the runs, where the statistic is learned
 LEAST_RUNS: Final = 100
-
-
-@final
-@dataclass(frozen=True)
-class Stated(TradeOff):
-    """(epsilon, delta)-differential privacy and no more: what a bare claim says."""
-
-    stated_epsilon: float
-    stated_delta: float
-
-    def __post_init__(self) -> None:
-        check_target(self.stated_epsilon, self.stated_delta)
-
-    def delta(self, epsilon: float) -> float:
-        """The stated delta from the stated epsilon on; below it, what follows from that."""
-        e, d = self.stated_epsilon, self.stated_delta
-        if epsilon >= e:
-            return d
-        # The worst that is allowed gives itself away with probability d, and else answers a coin
-        # of odds e^e: its hockey stick is linear in e^epsilon (Kairouz et al., 2015).
-        return d + (1 - d) * float((np.exp(e) - np.exp(epsilon)) / (np.exp(e) + 1))
-
-    def epsilon(self, delta: float) -> float:
-        """Inverse of `delta`; infinity below the stated one."""
-        e, d = self.stated_epsilon, self.stated_delta
-        if delta < d:
-            return float("inf")
-        least = np.exp(e) - (delta - d) / (1 - d) * (np.exp(e) + 1)
-        return float(np.log(max(1.0, least)))
-
-    def beta(self, alpha: float) -> float:
-        """Dong, Roth and Su (2022), equation 3."""
-        e, left = self.stated_epsilon, 1 - self.stated_delta
-        return float(max(0.0, left - np.exp(e) * alpha, np.exp(-e) * (left - alpha)))
-
-    def pld(self, interval: float = PLD_INTERVAL) -> Any:
-        """dp-accounting's distribution of these parameters."""
-        from dp_accounting.pld import common
-        from dp_accounting.pld import privacy_loss_distribution as library
-
-        return library.from_privacy_parameters(
-            common.DifferentialPrivacyParameters(self.stated_epsilon, self.stated_delta),
-            value_discretization_interval=interval,
-        )
 
 
 @final
@@ -144,72 +100,28 @@ def scores_of(
         subject: whom to run.
         runs: in each world; where the statistic is learned, a fifth of them goes into that.
         seed: of everything; the two worlds draw apart.
-        statistic: 'known' (the subject's own), 'means' or 'spreads' (learned); by default the
-            subject's own, or 'means' where it has none.
+        statistic: 'known' (the subject's own), one of `LEARNERS`, or 'learned': the best of those,
+            which is found on the fifth, too. By default the subject's own, or 'learned'.
     """
     if runs < LEAST_RUNS:
         raise InputError("too few runs", got=runs, expected=f"at least {LEAST_RUNS}")
-    name = statistic or ("means" if subject.statistic is None else "known")
+    name = statistic or ("learned" if subject.statistic is None else "known")
     first, second = (int(s) for s in np.random.SeedSequence(seed).generate_state(2))
     without = _finite(subject, subject.sample(False, runs, first))
     with_ = _finite(subject, subject.sample(True, runs, second))
     if name == "known":
         if subject.statistic is None:
-            raise InputError(f"{subject.name} names no statistic", expected="'means' or 'spreads'")
+            raise InputError(f"{subject.name} names no statistic", expected="'learned'")
         return WorldScores(
             without=subject.statistic(without), with_=subject.statistic(with_), statistic=name
         )
     n = int(LEARNING_SHARE * runs)
-    score = learned(name, without[:n], with_[:n])
+    if name == "learned":
+        best, score = best_learned(without[:n], with_[:n], subject.delta)
+        name = f"learned {best}"
+    else:
+        score = learned(name, without[:n], with_[:n])
     return WorldScores(without=score(without[n:]), with_=score(with_[n:]), statistic=name)
-
-
-def learned(name: str, without: Floats, with_: Floats) -> Statistic:
-    """A statistic learned from outputs of both worlds.
-
-    'means': along the difference of the means, each coordinate weighed by its pooled variance.
-    'spreads': the log ratio of two Gaussians with the means and variances of the worlds; it also
-    sees a difference of the variances.
-    """
-    m0, m1 = without.mean(axis=0), with_.mean(axis=0)
-    # A constant coordinate differs by nothing or by everything: a floor, so that it may weigh.
-    floor = 1e-12 * (1e-12 + np.abs(m0) + np.abs(m1))
-    v0, v1 = without.var(axis=0) + floor**2, with_.var(axis=0) + floor**2
-    if name == "means":
-        direction = (m1 - m0) / ((v0 + v1) / 2)
-        return along(direction / max(np.linalg.norm(direction), 1e-300))
-    if name == "spreads":
-        return lambda rows: np.asarray(
-            (((rows - m0) ** 2 / v0 - (rows - m1) ** 2 / v1) / 2).sum(axis=1)
-        )
-    raise InputError("unknown statistic", got=repr(name), expected="'known', 'means' or 'spreads'")
-
-
-def along(direction: Any) -> Statistic:
-    """The projection of each row on a direction."""
-    towards = np.asarray(direction, dtype=np.float64)
-    return lambda rows: np.asarray(rows @ towards)
-
-
-def sampled_shift(
-    direction: Any, *, steps: int, rate: float, shift: float, noise: float, base: float = 0.0
-) -> Statistic:
-    """The log likelihood ratio of a shift that comes in each step with probability `rate`.
-
-    Rows hold `steps` updates. Along the unit vector `direction`, and with `base` taken off, an
-    update is N(0, noise^2) without the record, and N(shift, noise^2) where it joins in. The ratio
-    is the sum over the steps of log(1 - q + q exp((2 x - shift) shift / (2 noise^2))). By Neyman
-    and Pearson nothing tells more.
-    """
-    towards = np.asarray(direction, dtype=np.float64)
-    apart = np.log1p(-rate) if rate < 1 else -np.inf
-
-    def score(rows: Floats) -> Floats:
-        x = rows.reshape(len(rows), steps, -1) @ towards - base
-        together = np.log(rate) + (2 * x - shift) * shift / (2 * noise**2)
-        return np.asarray(np.logaddexp(apart, together).sum(axis=1))
-
-    return score
 
 
 def audit_mechanism(

@@ -1,20 +1,33 @@
 """The mutants as subjects: each with the pair of inputs that shows its mistake most.
 
-All claim epsilon 1 at delta 1e-5, for which their noise would be right if they were. In the texts C
-is the clip norm, B the normaliser, m the realised size of a batch, z the noise multiplier, T the
-number of steps.
+In the texts C is the clip norm, B the normaliser, m the realised size of a batch, z the noise
+multiplier, T the number of steps. The first ten stand here; `further_mutant_pairs` has the others.
 
 The others matter as much as the record: some mistakes show only among records that agree, or among
 few, or among none that has a gradient where the record has its own. A guarantee holds for every
 data set, so the auditor may choose.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from privet.audits.mechanism import Entry, Floats, Stated, Statistic, Subject, along, sampled_shift
+from privet.audits.further_mutant_pairs import FURTHER
+from privet.audits.mechanism import Entry, Floats, Subject
+from privet.audits.mutant_settings import (
+    BATCH,
+    BIAS,
+    FIRST,
+    LONG,
+    OTHERS,
+    RATE,
+    SECOND,
+    STEPS,
+    entry,
+    mutant,
+    shifted_by,
+    trainer,
+)
 from privet.audits.mutants import (
     BatchMeanClip,
     BatchNorm,
@@ -27,55 +40,9 @@ from privet.audits.mutants import (
     SplitPartner,
     UnclippedBias,
 )
-from privet.audits.trainers import FAR, Records, Trainer, multiplier_for
+from privet.audits.statistics import along
+from privet.audits.trainers import FAR, Records
 from privet.guarantee import Adjacency
-
-EPSILON: Final = 1.0
-DELTA: Final = 1e-5
-STEPS: Final = 4
-RATE: Final = 0.5
-OTHERS: Final = 8
-BATCH: Final = RATE * OTHERS
-
-FIRST: Final = (1.0, 0.0, 0.0)  # directions in (w_1, w_2, b)
-SECOND: Final = (0.0, 1.0, 0.0)
-BIAS: Final = (0.0, 0.0, 1.0)
-# Features so long that the clipped gradient lies along them, and next to nothing along the bias.
-LONG: Final = 1e3
-
-
-def trainer(kind: type[Trainer] = Trainer, **changes: Any) -> Trainer:
-    """A trainer of this kind with the settings of the catalogue; noise as the claim needs it.
-
-    By default the others have no gradient along the second feature, and the target has it there.
-    """
-    settings: dict[str, Any] = {
-        "others": Records.of([((LONG, 0.0), FAR)] * OTHERS, 2),
-        "target": Records.of([((0.0, LONG), -FAR)], 2),
-        "normaliser": BATCH,
-        "steps": STEPS,
-        "rate": RATE,
-    } | changes
-    z = multiplier_for(EPSILON, DELTA, settings["rate"], settings["steps"])
-    return kind(noise_multiplier=z, **settings)
-
-
-def shifted_by(
-    clips: float, run: Trainer, *, base: float = 0.0, noise: float | None = None
-) -> Statistic:
-    """The best score where the target moves the sum by so many clip norms along `SECOND`.
-
-    `base` is where the sum is without it, and `noise` its noise, both in clip norms.
-    """
-    unit = run.clip_norm / run.normaliser
-    return sampled_shift(
-        SECOND,
-        steps=run.steps,
-        rate=run.rate,
-        base=base * unit,
-        shift=clips * unit,
-        noise=(run.noise_multiplier if noise is None else noise) * unit,
-    )
 
 
 def _batch_mean_clip() -> Subject:
@@ -84,7 +51,7 @@ def _batch_mean_clip() -> Subject:
         others=Records.of([((0.0, LONG), FAR)] * OTHERS, 2),
         target=Records.of([((0.0, LONG), -100 * FAR)], 2),
     )
-    return _mutant(
+    return mutant(
         "batch-mean-clip",
         run,
         shifted_by(2 * BATCH, run, base=-BATCH),
@@ -96,7 +63,7 @@ def _batch_mean_clip() -> Subject:
 
 def _noise_over_batch() -> Subject:
     run = trainer(NoiseOverBatch)
-    return _mutant(
+    return mutant(
         "noise-over-batch",
         run,
         shifted_by(1.0, run, noise=run.noise_multiplier / run.normaliser),
@@ -112,7 +79,7 @@ def _unclipped_bias() -> Subject:
         others=Records.of([((1.0, 0.0), 0.0)] * OTHERS, 2),
         target=Records.of([((0.0, 0.0), -FAR)], 2),
     )
-    return _mutant(
+    return mutant(
         "unclipped-bias",
         run,
         along(np.tile(BIAS, STEPS)),
@@ -128,7 +95,7 @@ def _realised_normaliser() -> Subject:
         others=Records.of([((LONG, *[0.0] * width), FAR)] * 2, width + 1),
         target=Records.of([((-LONG, *[0.0] * width), FAR)], width + 1),
     )
-    return _mutant(
+    return mutant(
         "realised-normaliser",
         run,
         lambda rows: -_spreads(rows, width).min(axis=1),
@@ -151,7 +118,7 @@ def _shuffled() -> Subject:
         normaliser=1.0,
         adjacency=Adjacency.ZERO_OUT,
     )
-    return _mutant(
+    return mutant(
         "shuffled",
         run,
         lambda rows: _one_place(1.0 + rows.reshape(len(rows), n, -1)[..., 0], run.noise_multiplier),
@@ -164,7 +131,7 @@ def _shuffled() -> Subject:
 
 def _reused_noise() -> Subject:
     run = trainer(ReusedNoise)
-    return _mutant(
+    return mutant(
         "reused-noise",
         run,
         lambda rows: np.ptp(rows.reshape(len(rows), STEPS, -1)[..., 1], axis=1),
@@ -184,7 +151,7 @@ def _batch_norm() -> Subject:
         normaliser=RATE * n,
         intercept=0.0,
     )  # fmt: skip
-    return _mutant(
+    return mutant(
         "batch-norm",
         run,
         lambda rows: rows.reshape(len(rows), STEPS, -1)[..., 0].max(axis=1),
@@ -196,7 +163,7 @@ def _batch_norm() -> Subject:
 
 def _split_partner() -> Subject:
     run = trainer(SplitPartner, partner_size=0.1, others=Records.of([((LONG, 0.0), FAR)], 2))
-    return _mutant(
+    return mutant(
         "split-partner",
         run,
         shifted_by(2.0, run),
@@ -214,7 +181,7 @@ def _early_stopping() -> Subject:
         releases="weights",
         intercept=0.0,
     )
-    return _mutant(
+    return mutant(
         "early-stopping",
         run,
         along(SECOND),
@@ -231,7 +198,7 @@ def _silent_encoder() -> Subject:
         target=Records.of([((LONG, 0.0), FAR)], 2),
         releases="weights",
     )
-    return _mutant(
+    return mutant(
         "silent-encoder",
         run,
         along(FIRST),
@@ -252,38 +219,16 @@ def _one_place(x: Floats, z: float) -> Floats:
     return np.asarray(np.logaddexp.reduce(two, axis=1) - np.logaddexp.reduce(one, axis=1))
 
 
-def _mutant(name: str, run: Trainer, statistic: Statistic, *, pair: str, runs: int) -> Subject:
-    return Subject(
-        name=name,
-        flaw=flaw_of(type(run)),
-        claim=Stated(EPSILON, DELTA),
-        delta=DELTA,
-        adjacency=run.adjacency,
-        pair=pair,
-        sample=run,
-        statistic=statistic,
-        runs=runs,
-    )
-
-
-def flaw_of(kind: type[Trainer]) -> str:
-    """What is wrong with a mutant, in a sentence."""
-    return (kind.__doc__ or "").strip().splitlines()[0]
-
-
-def _entry(kind: type[Trainer], make: Callable[[], Subject]) -> Entry:
-    return Entry(kind="mutant", summary=flaw_of(kind), make=make)
-
-
 MUTANTS: Final[dict[str, Entry]] = {
-    "batch-mean-clip": _entry(BatchMeanClip, _batch_mean_clip),
-    "noise-over-batch": _entry(NoiseOverBatch, _noise_over_batch),
-    "unclipped-bias": _entry(UnclippedBias, _unclipped_bias),
-    "realised-normaliser": _entry(RealisedNormaliser, _realised_normaliser),
-    "shuffled": _entry(Shuffled, _shuffled),
-    "reused-noise": _entry(ReusedNoise, _reused_noise),
-    "batch-norm": _entry(BatchNorm, _batch_norm),
-    "split-partner": _entry(SplitPartner, _split_partner),
-    "early-stopping": _entry(EarlyStopping, _early_stopping),
-    "silent-encoder": _entry(SilentEncoder, _silent_encoder),
+    "batch-mean-clip": entry(BatchMeanClip, _batch_mean_clip),
+    "noise-over-batch": entry(NoiseOverBatch, _noise_over_batch),
+    "unclipped-bias": entry(UnclippedBias, _unclipped_bias),
+    "realised-normaliser": entry(RealisedNormaliser, _realised_normaliser),
+    "shuffled": entry(Shuffled, _shuffled),
+    "reused-noise": entry(ReusedNoise, _reused_noise),
+    "batch-norm": entry(BatchNorm, _batch_norm),
+    "split-partner": entry(SplitPartner, _split_partner),
+    "early-stopping": entry(EarlyStopping, _early_stopping),
+    "silent-encoder": entry(SilentEncoder, _silent_encoder),
+    **FURTHER,
 }

@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 import torch
 
-from privet.audits.mechanism import Entry, Floats, Subject, along
-from privet.audits.mutant_pairs import DELTA, EPSILON, shifted_by, trainer
+from privet.audits.mechanism import Entry, Floats, Subject
+from privet.audits.mutant_settings import DELTA, EPSILON, shifted_by, trainer
+from privet.audits.statistics import along
 from privet.privacy.accounting import tradeoff_of
 from privet.privacy.noise import GaussianNoise, LaplaceNoise, analytic_gaussian_multiplier
 from privet.privacy.randomness import Randomness, SecretStream

@@ -137,11 +137,12 @@ class Trainer:
         weights = np.zeros((runs, records.x.shape[1] + 1))
         noise = self.noise(runs, weights.shape[1], rng)
         samples = self.samples(runs, len(records), rng)
-        path, updates = [], []
+        path, sums, updates = [], [], []
         for t in range(self.steps):
             batch = samples[:, t] * records.mass
             gradients = self.gradients(weights, records, batch)
-            noisy = self.total(gradients, batch) + noise[:, t]
+            sums.append(self.total(gradients, batch))
+            noisy = self.summed(sums) + noise[:, t]
             updates.append(noisy / self.divisor(batch))
             weights = weights - self.learning_rate * updates[-1]
             path.append(weights)
@@ -192,8 +193,12 @@ class Trainer:
         return np.asarray(rows * np.minimum(1.0, self.clip_norm / np.maximum(norms, 1e-300)))
 
     def total(self, gradients: Floats, batch: Floats) -> Floats:
-        """The sum (runs, d) that gets the noise."""
+        """The sum (runs, d) of a step."""
         return np.asarray(np.einsum("rn,rnd->rd", batch, self.contributions(gradients)))
+
+    def summed(self, sums: list[Floats]) -> Floats:
+        """What gets the noise (runs, d), out of the sums of the steps so far: the last."""
+        return sums[-1]
 
     def divisor(self, batch: Floats) -> float | Floats:
         """What the noisy sum is divided by: a constant."""

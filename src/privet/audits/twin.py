@@ -23,9 +23,9 @@ from privet.engine.trainer import PrivateTrainer
 from privet.errors import InputError
 from privet.release import Release
 from privet.training.dpsgd import build, fresh_randomness, take_steps
+from privet.training.registry import METHODS
 from privet.training.settings import Settings
 
-METHOD: Final = "dpsgd"
 CANARIES: Final = 5000
 TWIN: Final = "a twin, trained under the same plan on made-up records"
 
@@ -38,6 +38,7 @@ def audit(
     canaries: int | None = None,
     confidence: float = 0.95,
     seed: int | None = None,
+    device: str | None = None,
     watch: Watch | None = None,
 ) -> RunAudit:
     """Bound the epsilon of a release from below, by a twin with canaries.
@@ -47,10 +48,11 @@ def audit(
         canaries: see `audited_twin`.
         confidence: of the bounds.
         seed: for tests only: known noise and coins.
+        device: to train on; default: that of the release.
         watch: called after every step of the twin.
     """
     trust = (release if isinstance(release, Release) else Release.load(release)).trust
-    put_in = audited_twin(trust, canaries=canaries, seed=seed, watch=watch)
+    put_in = audited_twin(trust, canaries=canaries, seed=seed, device=device, watch=watch)
     return RunAudit.of(put_in, subject=TWIN, confidence=confidence)
 
 
@@ -59,6 +61,7 @@ def audited_twin(
     *,
     canaries: int | None = None,
     seed: int | None = None,
+    device: str | None = None,
     watch: Watch | None = None,
 ) -> DiracCanaries:
     """Train a twin of the release with this card; the answer knows what was seen of its canaries.
@@ -68,11 +71,12 @@ def audited_twin(
         canaries: how many; about half of them take part. Default: 5000, or one for each trained
             parameter where there are fewer.
         seed: of everything that is drawn, for tests; None for secret draws.
+        device: to train on; default: that of the release.
         watch: called after every step.
     """
     if canaries is not None and canaries < 1:
         raise InputError("bad number of canaries", got=canaries, expected="at least 1")
-    settings, plan, data = settings_of(trust), plan_of(trust), made_up(trust)
+    settings, plan, data = settings_of(trust, device=device), plan_of(trust), made_up(trust)
     most = trust["provenance"]["model"]["trainable"]
     settings = replace(
         settings,
@@ -85,18 +89,28 @@ def audited_twin(
     return trainer.canaries
 
 
-def settings_of(trust: Mapping[str, Any]) -> Settings:
-    """With which a release was trained; refused where the card does not tell."""
+def settings_of(trust: Mapping[str, Any], *, device: str | None = None) -> Settings:
+    """With which a release was trained, on another device if given; refused if no card tells."""
     config = trust["provenance"].get("config") or {}
-    if trust["method"] != METHOD or not config:
+    kind = _settings_of_method(trust["method"], trust["analysis"])
+    if kind is None or not config:
+        analysis = f", analysis '{trust['analysis']}'"
         raise InputError(
             "no twin of this release can be trained",
-            got=f"method '{trust['method']}'" + ("" if config else ", no settings on its card"),
-            expected="one that `privet train dpsgd` made",
-            fix="put canaries into a loop of your own: Extras(canaries=...), see the docs of audit",
+            got=f"method '{trust['method']}'{analysis if config else ', no settings on its card'}",
+            expected="a method on the engine of DP-SGD, with a proof",
+            fix="a paper's mechanism: `privet audit mechanism`; a loop of your own: canaries,"
+            " Extras(canaries=...), see the docs of audit",
         )
-    known = {field.name for field in fields(Settings)}
-    return Settings(**{name: value for name, value in config.items() if name in known})
+    known = {field.name for field in fields(kind)}
+    settings = kind(**{name: value for name, value in config.items() if name in known})
+    return settings if device is None else replace(settings, device=device)
+
+
+def _settings_of_method(name: str, analysis: str) -> type[Settings] | None:
+    """Of a method that runs on the private engine; None for others."""
+    found = METHODS[name].analyses.get(analysis) if name in METHODS else None
+    return found.settings if found and issubclass(found.settings, Settings) else None
 
 
 def plan_of(trust: Mapping[str, Any]) -> Plan:

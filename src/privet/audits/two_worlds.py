@@ -50,8 +50,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from privet.audits.evidence import Bound, check_confidence, check_delta
-from privet.certification.confidence import lower_bound, upper_bound
 from privet.errors import InputError
+from privet.privacy.confidence import lower_bound, upper_bound
 from privet.privacy.tradeoff import TradeOff
 
 Floats = NDArray[np.float64]

@@ -3,9 +3,24 @@
 from typing import Final
 
 from privet.audits.mechanism import Entry
-from privet.audits.papers import securesgd
+from privet.audits.papers import adlm, securesgd, stobatch
 
 PAPERS: Final[dict[str, Entry]] = {
+    "adlm": Entry(
+        kind="paper",
+        summary="AdLM (2017): lower layers learn from labels without noise.",
+        make=adlm.weights,
+    ),
+    "adlm-affine": Entry(
+        kind="paper",
+        summary="AdLM (2017): all records share the noise of the affine layer.",
+        make=adlm.affine,
+    ),
+    "adlm-relevance": Entry(
+        kind="paper",
+        summary="AdLM (2017): relevance of a network that is trained on the records.",
+        make=adlm.relevances,
+    ),
     "securesgd": Entry(
         kind="paper",
         summary="SecureSGD (2019), public code: clips the mean of the batch.",
@@ -15,5 +30,20 @@ PAPERS: Final[dict[str, Entry]] = {
         kind="paper",
         summary="SecureSGD (2019), public code: seen at the bias, which is not clipped.",
         make=securesgd.bias,
+    ),
+    "stobatch": Entry(
+        kind="paper",
+        summary="StoBatch, DPAL (2020), text: a step, the noise fitted to the weights (minutes).",
+        make=stobatch.training,
+    ),
+    "stobatch-labels": Entry(
+        kind="paper",
+        summary="StoBatch, DPAL (2020), text: labels reach the lower layers without noise.",
+        make=stobatch.labels,
+    ),
+    "stobatch-batch": Entry(
+        kind="paper",
+        summary="StoBatch, DPAL (2020), text: one draw of noise for all records of a batch.",
+        make=stobatch.batch,
     ),
 }
