@@ -250,3 +250,19 @@ def test_a_radius_needs_a_classifier():
             HiddenLaplace(bad)
     with pytest.raises(InputError):
         HiddenGaussian(0.5, input_scale=-0.1)
+
+
+def test_noise_that_rounding_swallows_is_refused():
+    """Beside 2^24 the gaps of float32 are 2: noise of 0.2 would do nothing, and prove a radius."""
+    path, last = nn.Linear(1, 1), nn.Linear(1, 2)
+    with torch.no_grad():
+        path.weight.fill_(4.0), path.bias.fill_(2.0**24)
+        last.weight.copy_(torch.tensor([[-1.0], [1.0]]))
+        last.bias.copy_(torch.tensor([2.0**24 + 1, -(2.0**24) - 1]))
+    x, y = torch.tensor([[0.2499], [0.2501]]), torch.tensor([0, 1])
+    with pytest.raises(InputError, match="rounding swallows"):
+        certify(nn.Sequential(path, last), x, y, noise=HiddenGaussian(0.2), n=1000, seed=0)
+    with torch.no_grad():
+        path.bias.zero_(), last.bias.copy_(torch.tensor([1.0, -1.0]))
+    found = certify(nn.Sequential(path, last), x, y, noise=HiddenGaussian(0.2), n=1000, seed=0)
+    assert (found.radius <= 2e-4).all()

@@ -7,11 +7,11 @@ from scipy.stats import norm
 
 from privet.certification import after_changes, mean_lower
 from privet.certification.poisoned_release import SAYS_NOT, poisoning_table, training_curve
-from privet.certification.poisoning import Stated
 from privet.errors import InputError
 from privet.guarantee import Adjacency
 from privet.privacy.accounting import sampled_gaussian, tradeoff_of
 from privet.privacy.events import from_json, to_json
+from privet.privacy.tradeoff import Stated
 
 
 def statement(adjacency, epsilon=1.0, delta=1e-5, basis="proved"):

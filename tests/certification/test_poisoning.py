@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privet.certification.poisoning import (
-    Stated,
     accuracy_after_poisoning,
     after_changes,
     certified_records,
@@ -17,7 +16,7 @@ from privet.certification.poisoning import (
     runs_for_mean,
 )
 from privet.errors import InputError
-from privet.privacy.tradeoff import Gaussian, Laplace, Numerical, TradeOff, compose
+from privet.privacy.tradeoff import Gaussian, Laplace, Stated, TradeOff, compose
 
 FIXED = settings(derandomize=True, deadline=None, max_examples=60)
 PROBABILITIES = st.floats(0.0, 1.0)
@@ -72,24 +71,6 @@ def test_a_statement_is_no_worse_than_the_textbooks_group_privacy(epsilon, delta
     # And exact along its first line, as long as that line is the higher one at every step.
     if math.exp((k - 1) * epsilon) * lost + total < (1 - delta) / (1 + math.exp(epsilon)):
         assert found == pytest.approx(above, abs=1e-9)
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.1), (0.7, 0.0), (1.0, 1e-3), (3.0, 0.05)])
-def test_a_statement_against_its_own_duality_and_dp_accounting(epsilon, delta):
-    f = Stated(epsilon, delta)
-    oracle = Numerical(f.pld())
-    for e in (0.0, 0.3, 0.7, 2.0):
-        # delta(e) = sup over alpha of 1 - e^e alpha - f(alpha), on a grid with the kinks.
-        alphas = [*np.linspace(0, 1, 4001), (1 - delta) / (1 + math.exp(epsilon))]
-        dual = max(1 - math.exp(e) * a - f.beta(a) for a in alphas)
-        assert f.delta(e) == pytest.approx(max(dual, 0.0), abs=1e-9)
-        assert f.delta(e) == pytest.approx(oracle.delta(e), abs=2e-4)
-    for d in (delta, 0.2, 0.5):
-        found = f.epsilon(d)
-        assert f.delta(found) <= d + 1e-12
-        assert found == 0.0 or f.delta(found - 1e-3) > d
-    assert f.epsilon(delta / 2) == math.inf or delta == 0
-    assert all(f.beta(f.beta(a)) <= a + 1e-12 for a in np.linspace(0, 1, 50))  # symmetric
 
 
 @pytest.fixture(params=["gaussian", "laplace", "stated", "mixed"])

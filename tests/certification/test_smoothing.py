@@ -8,11 +8,11 @@ from scipy.stats import binom
 from torch import nn
 
 from privet.certification import ABSTAIN, Gaussian, Laplace, Tally, Uniform, certify
-from privet.certification.confidence import lower_bound
 from privet.certification.smoothing import collect
 from privet.certification.stopping import Reference
 from privet.classifiers import Classifier
 from privet.errors import InputError
+from privet.privacy.confidence import lower_bound
 
 RADII = np.arange(0.0, 3.001, 0.02)  # fine: a loss between the points of a coarse grid counts
 

@@ -6,12 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from privet.certification.confidence import Schedule, exceeds, lower_bound, lower_sequence
 from privet.certification.grid_noise import GridGaussian
 from privet.certification.smoothing_noise import Gaussian, Laplace, Uniform
 from privet.certification.stopping import Curve, Decision, Reference, make_rule, radii_of
 from privet.certification.votes import Tally
 from privet.errors import InputError
+from privet.privacy.confidence import Schedule, exceeds, lower_bound, lower_sequence
 
 
 def tally(hits, draws):

@@ -10,16 +10,18 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from opacus.accountants import PRVAccountant, RDPAccountant
 from scipy import integrate, optimize
-from scipy.special import ndtr
+from scipy.special import logsumexp, ndtr
 
 from privet.errors import InputError
 from privet.guarantee import Adjacency
 from privet.privacy.accounting import (
     COARSE_INTERVAL,
     LEAST_MULTIPLIER,
+    DiscreteLaplace,
     Selection,
     calibrate,
     epsilon_of,
+    pure_epsilon,
     renyi,
     sampled_gaussian,
     total_accountant,
@@ -580,6 +582,9 @@ def test_an_adjacency_by_its_name_is_that_adjacency():
 class TestTheNameOfTheAccountant:
     RUN = sampled_gaussian(1.0, 0.1, 10)
     FACT = dp.LaplaceDpEvent(2.0)
+    RECORDS = dp.ComposedDpEvent(
+        [DiscreteLaplace(0.01, 100), dp.RandomizedResponseDpEvent(0.5, 10)]
+    )
 
     @pytest.mark.parametrize(
         ("events", "name"),
@@ -589,7 +594,50 @@ class TestTheNameOfTheAccountant:
             ([FACT, RUN], "pld, plus pure epsilons of learned facts"),
             ([FACT, FACT, RUN], "pld, plus pure epsilons of learned facts"),
             ([FACT], "pure epsilons of learned facts"),
+            ([RECORDS], "pure epsilons, added up"),
+            ([FACT, RECORDS], "pure epsilons, added up, plus pure epsilons of learned facts"),
         ],
     )
     def test_it_says_how_the_total_was_counted(self, events, name):
         assert total_accountant(events) == name
+
+
+class TestWhatIsPure:
+    @pytest.mark.parametrize("order", [2.0, 8.0, 64.0])
+    @pytest.mark.parametrize(("parameter", "moved"), [(0.5, 1), (0.1, 20), (0.02, 400)])
+    def test_no_grid_costs_more_than_its_pure_epsilon_allows(self, parameter, moved, order):
+        """Whole-number Laplace noise on one number, by its sum; and more than continuous noise."""
+        z = np.arange(-20_000, 20_000)
+        p, q = (-parameter * np.abs(z - shift) for shift in (0, moved))
+        normalise = math.log(math.tanh(parameter / 2))
+        exact = logsumexp(order * p + (1 - order) * q + normalise) / (order - 1)
+        bound = renyi(DiscreteLaplace(parameter, moved), order)
+        assert exact <= bound * (1 + 1e-12)
+        assert bound <= parameter * moved
+        assert renyi(dp.LaplaceDpEvent(1 / (parameter * moved)), order) <= bound
+
+    @pytest.mark.parametrize("epsilon", [0.1, 1.0, 12.0])
+    def test_the_largest_divergence_is_that_of_two_answers(self, epsilon):
+        two = dp.rdp.RdpAccountant([4.0], dp.NeighboringRelation.REPLACE_ONE)
+        two.compose(dp.RandomizedResponseDpEvent(2 / (1 + math.exp(epsilon)), 2))
+        assert renyi(DiscreteLaplace(epsilon, 1), 4.0) == pytest.approx(float(two.rdp[0]))
+
+    def test_a_randomised_answer_costs_what_it_says_against_one_by_chance(self):
+        p, k, order = 0.3, 5, 6.0
+        kept, other = 1 - p + p / k, p / k
+        there = kept**order * k ** (order - 1) + (k - 1) * other**order * k ** (order - 1)
+        back = (kept ** (1 - order) + (k - 1) * other ** (1 - order)) / k**order
+        exact = max(math.log(there), math.log(back)) / (order - 1)
+        assert renyi(dp.RandomizedResponseDpEvent(p, k), order) == pytest.approx(exact)
+
+    @pytest.mark.parametrize(("adjacency", "records"), [(ADD_REMOVE, 1.0), (REPLACE_ONE, 2.0)])
+    def test_epsilons_of_parts_add_up(self, adjacency, records):
+        parts = [DiscreteLaplace(0.01, 100), dp.LaplaceDpEvent(1.0)]
+        assert pure_epsilon(dp.ComposedDpEvent(parts), adjacency) == pytest.approx(2 * records)
+        assert total_epsilon([dp.ComposedDpEvent(parts)], 0.0, adjacency) == pytest.approx(
+            2 * records
+        )
+
+    def test_what_is_not_pure_has_no_pure_epsilon(self):
+        with pytest.raises(InputError, match="without a pure epsilon"):
+            pure_epsilon(dp.ComposedDpEvent([dp.GaussianDpEvent(1.0)]))

@@ -5,7 +5,7 @@ import math
 
 import dp_accounting as dp
 import pytest
-from dp_accounting.dp_event import RepeatAndSelectDpEvent, ZCDpEvent
+from dp_accounting.dp_event import DiscreteLaplaceDpEvent, RepeatAndSelectDpEvent, ZCDpEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +17,8 @@ leaves = st.one_of(
     st.builds(dp.GaussianDpEvent, scales),
     st.builds(dp.LaplaceDpEvent, scales),
     st.builds(ZCDpEvent, scales),
+    st.builds(DiscreteLaplaceDpEvent, scales, st.integers(1, 10**6)),
+    st.builds(dp.RandomizedResponseDpEvent, st.floats(1e-9, 1.0), st.integers(2, 1000)),
     st.just(dp.NonPrivateDpEvent()),
 )
 trees = st.recursive(
@@ -74,6 +76,23 @@ def test_what_cannot_be_recorded_is_refused(event):
 
 
 MALFORMED = {
+    "levels that are no number": {
+        "type": "DiscreteLaplace",
+        "noise_parameter": 1.0,
+        "sensitivity": 1.5,
+    },
+    "no noise on levels": {"type": "DiscreteLaplace", "noise_parameter": 0.0, "sensitivity": 1},
+    "one answer": {"type": "RandomizedResponse", "noise_parameter": 0.5, "num_buckets": 1},
+    "answers redrawn never": {
+        "type": "RandomizedResponse",
+        "noise_parameter": 0.0,
+        "num_buckets": 2,
+    },
+    "answers redrawn more than always": {
+        "type": "RandomizedResponse",
+        "noise_parameter": 1.5,
+        "num_buckets": 2,
+    },
     "nothing": None,
     "a number": 3,
     "a text": "Gaussian",

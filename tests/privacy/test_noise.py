@@ -121,16 +121,57 @@ class TestLaplace:
     def test_keeps_the_shape(self):
         assert laplace(np.zeros((3, 5))).shape == (3, 5)
 
-    def test_the_ends_of_the_uniform_are_finite_and_mirrored(self):
-        class Ends(SecretStream):
-            def uniform(self, n, **address):
-                return np.array([0.0, 1 - 2.0**-53, 0.5 - 2.0**-53, 0.5])
+    @FIXED
+    @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=9), st.floats(1e-3, 1e3))
+    def test_low_bits_tell_nothing(self, total, sensitivity):
+        """Whatever the sum, what comes out are whole steps of a grid that does not hang on it."""
+        noise = LaplaceNoise(scale=2.0, sensitivity=sensitivity)
+        g = noise.step_for(len(total))
+        steps = noise.add_to(np.array(total), step=0, stream=STREAM) / g
+        assert np.array_equal(steps, np.rint(steps))
+        assert g <= sensitivity / len(total) / 2**20
+        assert math.frexp(g)[0] == 0.5
 
-        noise = laplace(np.zeros(4), stream=Ends(bytes(32)))
-        assert np.all(np.isfinite(noise))
-        assert np.all(noise != 0.0)
-        assert noise[0] == -noise[1]
-        assert noise[2] == -noise[3]
+    def test_continuous_noise_would_tell(self):
+        """The planted bug: of sums a third apart, each is seen in the low bits of its own."""
+        draws = np.random.default_rng(0).laplace(size=1000)
+        g = LaplaceNoise(scale=1.0, sensitivity=1.0).step_for(1)
+        for total in (0.0, 1 / 3):
+            steps = (total + draws) / g
+            assert not np.array_equal(steps, np.rint(steps))
+
+    @pytest.mark.parametrize("n", [1, 784, 100_000])
+    def test_rounding_of_sums_is_paid_for(self, n, monkeypatch):
+        """In steps, neighbours are up to S / g + n apart; the noise is for all of that."""
+        drawn = {}
+
+        def spy(size, *, spread, **rest):
+            drawn["spread"] = spread
+            return np.zeros(size, dtype=np.int64)
+
+        monkeypatch.setattr(room, "rounded_laplace", spy)
+        noise = LaplaceNoise(scale=10.0, sensitivity=3.0)
+        noise.add_to(np.zeros(n), step=0, stream=STREAM)
+        g = noise.step_for(n)
+        assert drawn["spread"] > 10.0 * (3.0 / g + n)
+        assert drawn["spread"] * g < 30.0 * (1 + 3e-6)
+        # The worst that rounding does: two sums on either side of every boundary.
+        a, b = np.full(n, 0.49999 * g), np.full(n, 0.50001 * g + 3.0 / n)
+        assert np.abs(np.rint(a / g) - np.rint(b / g)).sum() <= 3.0 / g + n
+
+    def test_a_far_draw_is_added_before_it_is_rounded(self, monkeypatch):
+        """Beyond 2^53 steps doubles have gaps: the sum alone may decide which one it is."""
+        far = 2**54 + 1  # itself no double
+        monkeypatch.setattr(
+            room, "rounded_laplace", lambda n, **rest: np.full(n, far, dtype=np.int64)
+        )
+        g = LaplaceNoise(scale=1.0, sensitivity=1.0).step_for(1)
+        for steps in range(8):
+            assert laplace(np.array([steps * g]))[0] == float(far + steps) * g
+
+    def test_a_huge_sum_is_cut_off_and_stays_finite(self):
+        g = LaplaceNoise(scale=1.0, sensitivity=1.0).step_for(1)
+        assert laplace(np.array([1e300]))[0] == pytest.approx(2.0**52 * g, rel=1e-6)
 
 
 KINDS = [
@@ -145,8 +186,10 @@ class TestBinding:
     total = np.linspace(-1.0, 1.0, 4096)
 
     def noises_of_neighbours(self, release, stream):
+        """Apart by the least difference there is, to Laplace noise a step of its grid."""
         other = self.total.copy()
-        other[7] = np.nextafter(other[7], 2.0)  # the least difference there is
+        step = LaplaceNoise(scale=1.0, sensitivity=1.0).step_for(len(other))
+        other[7] = other[7] + step if release is laplace else np.nextafter(other[7], 2.0)
         return tuple(release(x, stream=stream) - x for x in (self.total, other))
 
     def test_same_sum_same_output(self, release):

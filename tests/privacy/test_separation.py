@@ -185,7 +185,10 @@ class TakeOutput(nn.Module):
         return both[0].flatten(1)
 
 
-@pytest.mark.parametrize("name", names())
+MIXING = {"adlm", "published", "published-noised"}  # BatchNorm, as in the papers
+
+
+@pytest.mark.parametrize("name", sorted(set(names()) - MIXING))
 def test_every_registered_network_is_accepted(name):
     model = create(name, (3, 16, 16), 4).train()
     require_separate_examples(model, torch.rand(2, 3, 16, 16))

@@ -13,6 +13,7 @@ from privet.privacy.tradeoff import (
     Gaussian,
     Laplace,
     Numerical,
+    Stated,
     TradeOff,
     compose,
     poisson_subsampled,
@@ -380,3 +381,52 @@ class TestAttacks:
         null, member = (self.sampled_scores(0.1, 1.0, 10, member=m) for m in (False, True))
         wrong = self_compose(poisson_subsampled(z, rate), steps)
         assert self.beats(wrong, null, member) or self.beats(wrong, -member, -null)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.1), (0.7, 0.0), (1.0, 1e-3), (3.0, 0.05)])
+def test_a_statement_against_its_own_duality_and_dp_accounting(epsilon, delta):
+    f = Stated(epsilon, delta)
+    oracle = Numerical(f.pld())
+    for e in (0.0, 0.3, 0.7, 2.0):
+        # delta(e) = sup over alpha of 1 - e^e alpha - f(alpha), on a grid with the kinks.
+        alphas = [*np.linspace(0, 1, 4001), (1 - delta) / (1 + math.exp(epsilon))]
+        dual = max(1 - math.exp(e) * a - f.beta(a) for a in alphas)
+        assert f.delta(e) == pytest.approx(max(dual, 0.0), abs=1e-9)
+        assert f.delta(e) == pytest.approx(oracle.delta(e), abs=2e-4)
+    for d in (delta, 0.2, 0.5):
+        found = f.epsilon(d)
+        assert f.delta(found) <= d + 1e-12
+        assert found == 0.0 or f.delta(found - 1e-3) > d
+    assert f.epsilon(delta / 2) == math.inf or delta == 0
+    assert all(f.beta(f.beta(a)) <= a + 1e-12 for a in np.linspace(0, 1, 50))  # symmetric
+
+
+@FIXED
+@given(st.floats(0.01, 5.0), st.floats(1e-8, 0.3), st.floats(0.0, 6.0))
+def test_a_bare_claim_has_the_profile_of_dp_accounting(epsilon, delta, at):
+    claim = Stated(epsilon, delta)
+    oracle = claim.pld(interval=1e-4)
+    # Pessimistic on its grid: at most a grid step above.
+    low, high = (oracle.get_delta_for_epsilon(at + d) for d in (2e-4, 0.0))
+    assert low - 1e-9 <= claim.delta(at) <= high + 1e-9
+
+
+@FIXED
+@given(st.floats(0.01, 5.0), st.floats(1e-8, 0.3), st.floats(0.0, 1.0))
+def test_a_bare_claim_agrees_with_itself(epsilon, delta, alpha):
+    claim = Stated(epsilon, delta)
+    # f is the upper envelope of the lines of all (epsilon', delta(epsilon')).
+    grid = np.linspace(0.0, epsilon, 400)
+    deltas = np.array([claim.delta(e) for e in grid])
+    rising = 1 - deltas - np.exp(grid) * alpha
+    falling = np.exp(-grid) * (1 - deltas - alpha)
+    assert claim.beta(alpha) == pytest.approx(max(0.0, rising.max(), falling.max()), abs=1e-12)
+    assert claim.epsilon(claim.delta(epsilon / 2)) == pytest.approx(epsilon / 2, abs=1e-6)
+    assert claim.epsilon(delta / 2) == math.inf
+    assert claim.delta(epsilon + 1) == delta
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 0.0), (math.inf, 0.0), (1.0, 1.0)])
+def test_a_statement_that_means_nothing_is_refused(epsilon, delta):
+    with pytest.raises(InputError, match="bad privacy statement"):
+        Stated(epsilon, delta)

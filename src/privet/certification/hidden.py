@@ -52,6 +52,7 @@ from privet.errors import InputError
 from privet.privacy.precision import FULL
 from privet.privacy.tradeoff import TradeOff
 
+LEAST_GAPS: float = 2.0**12  # of floating point, in a scale of noise
 LEAST: float = 1e-9  # a path that hardly moves is taken to move so much: larger is sound
 
 
@@ -152,9 +153,26 @@ class _HiddenNoise(SmoothingNoise):
     def scores(self, classifier: Classifier, x: Tensor, generator: torch.Generator) -> Tensor:
         """rest(path(x + noise) + noise): every row of every call has noise of its own."""
         with torch.autocast(x.device.type, enabled=False), FULL.products(x.device):
-            hidden = self.at_layer.noisy(self._split.path(self.noisy(x, generator)), generator)
+            exact = self._split.path(self.noisy(x, generator))
+            self._require_unswallowed(exact)
+            hidden = self.at_layer.noisy(exact, generator)
         scores: Tensor = self._split.rest(hidden)
         return scores
+
+    def _require_unswallowed(self, exact: Tensor) -> None:
+        """Refuse noise that is not far above the gaps between numbers as large as the layer's.
+
+        Rounded away, noise hides nothing: inputs next to each other would get other classes.
+        """
+        largest = float(exact.abs().max()) if exact.numel() else 0.0
+        gap = largest * torch.finfo(exact.dtype).eps
+        if not gap * LEAST_GAPS <= self.hidden_scale:
+            raise InputError(
+                "hidden noise that rounding swallows",
+                got=f"scale {self.hidden_scale:g} beside entries of {largest:.3g}",
+                expected=f"at least {gap * LEAST_GAPS:.3g}",
+                fix="a larger --hidden-scale, or --scale alone",
+            )
 
     @property
     def _split(self) -> Split:

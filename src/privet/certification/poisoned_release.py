@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from privet.certification.poisoning import (
-    Stated,
     accuracy_after_poisoning,
     check_level,
     mean_lower,
@@ -31,7 +30,7 @@ from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis, Privacy
 from privet.privacy.accounting import accountant_for, tradeoff_of
 from privet.privacy.events import from_json
-from privet.privacy.tradeoff import TradeOff
+from privet.privacy.tradeoff import Stated, TradeOff
 
 SAYS_NOT: Final = (
     "This is about the mean over the randomness of training. It says nothing about the one model "

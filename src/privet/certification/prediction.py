@@ -46,12 +46,12 @@ from scipy.special import betainc
 from torch import Tensor, nn
 
 from privet.certification.certificates import ABSTAIN
-from privet.certification.confidence import check_alpha
 from privet.certification.smoothing import compile_for, prepare
 from privet.certification.smoothing_noise import SmoothingNoise
 from privet.certification.votes import Counts, NoisyVotes, Voters
 from privet.classifiers import Classifier, Denoiser
 from privet.errors import InputError
+from privet.privacy.confidence import check_alpha
 from privet.privacy.precision import FULL
 from privet.release import Release
 

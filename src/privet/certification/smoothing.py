@@ -36,7 +36,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from privet.certification.certificates import ABSTAIN, Certificates
-from privet.certification.confidence import check_alpha
 from privet.certification.smoothing_noise import SmoothingNoise
 from privet.certification.stopping import TOLERANCE, Rule, make_rule, radii_of
 from privet.certification.votes import Counts, NoisyVotes, Tally, Voters
@@ -44,6 +43,7 @@ from privet.classifiers import Classifier, Denoiser, denoised, open_classifier
 from privet.classifiers.compiled import compiled
 from privet.classifiers.separate import require_rows_apart
 from privet.errors import InputError
+from privet.privacy.confidence import check_alpha
 from privet.privacy.precision import FULL, find_precision
 from privet.release import Release
 

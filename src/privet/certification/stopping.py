@@ -20,16 +20,16 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.certification.confidence import (
+from privet.certification.smoothing_noise import SmoothingNoise
+from privet.certification.votes import Counts, Tally
+from privet.errors import InputError
+from privet.privacy.confidence import (
     Schedule,
     exceeds,
     lower_bound,
     lower_sequence,
     upper_bound,
 )
-from privet.certification.smoothing_noise import SmoothingNoise
-from privet.certification.votes import Counts, Tally
-from privet.errors import InputError
 
 TOLERANCE: Final = 0.02  # noise scales of radius that a curve may leave on the table
 _GROWTH: Final = 0.2  # a decision looks again after so many more votes: overshoot at most 20 %

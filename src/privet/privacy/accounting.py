@@ -31,8 +31,9 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import dp_accounting as dp
-from dp_accounting.dp_event import RepeatAndSelectDpEvent, ZCDpEvent
+from dp_accounting.dp_event import DiscreteLaplaceDpEvent, RepeatAndSelectDpEvent, ZCDpEvent
 from scipy.optimize import brentq
+from scipy.special import logsumexp
 
 from privet.errors import InputError
 from privet.guarantee import Adjacency, check_target
@@ -49,12 +50,14 @@ from privet.privacy.tradeoff import (
 DpEvent: TypeAlias = dp.DpEvent
 Selection = RepeatAndSelectDpEvent
 ZeroConcentrated = ZCDpEvent
+DiscreteLaplace = DiscreteLaplaceDpEvent
 
 COARSE_INTERVAL: Final = 1e-3  # for searching and for running displays; safe, slightly looser
 # dp-accounting's Renyi bound of a sampled Gaussian is exact at whole orders, loose between them.
 WHOLE_ORDERS: Final = (*range(2, 257), 512, 1024)
 # Whole, too, for selections: only there is the noise of their scores proved to be enough.
 SELECTION_ORDERS: Final = (*range(2, 65), *range(72, 129, 8), 160, 192, 256, 512, 1024)
+PURE: Final = "pure epsilons, added up"
 LEAST_MULTIPLIER: Final = 0.3  # calibration goes no lower: such noise protects no one
 
 
@@ -100,7 +103,7 @@ def total_epsilon(
     """
     if not events:
         raise InputError("no events to account", expected="at least one")
-    pure = [tradeoff_of(e, adjacency).epsilon(0.0) for e in events if _is_pure(e)]
+    pure = [pure_epsilon(e, adjacency) for e in events if _is_pure(e)]
     rest = [e for e in events if not _is_pure(e)]
     if len(rest) > 1:
         raise InputError(
@@ -111,13 +114,38 @@ def total_epsilon(
 
 def total_accountant(events: Sequence[DpEvent]) -> str:
     """How `total_epsilon` counts these, in words for a card."""
-    rest = [accountant_for(e) for e in events if not _is_pure(e)]
+    rest = [accountant_for(e) for e in events if not isinstance(e, dp.LaplaceDpEvent)]
     words = ["pure epsilons of learned facts"] if len(rest) < len(events) else []
     return ", plus ".join([*rest, *words])
 
 
+def pure_epsilon(event: DpEvent, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> float:
+    """The sum of the pure epsilons in `event`, which has no other parts.
+
+    Randomised response has its place for every unit: an absent one answers by chance alone
+    (`privacy.local`).
+    """
+    replace_one = Adjacency(adjacency) is Adjacency.REPLACE_ONE
+    match event:
+        case dp.LaplaceDpEvent(noise_multiplier=b) if b > 0:
+            return (2.0 if replace_one else 1.0) / float(b)
+        case DiscreteLaplace(noise_parameter=a, sensitivity=s) if a > 0 and s > 0:
+            return (2.0 if replace_one else 1.0) * float(a) * int(s)
+        case dp.RandomizedResponseDpEvent(noise_parameter=p, num_buckets=k) if 0 < p <= 1 < k:
+            kept = k * (1.0 - p) + p
+            return math.log(kept / p) if replace_one else max(math.log(kept), -math.log(p))
+        case dp.ComposedDpEvent(events=parts):
+            return sum(pure_epsilon(part, adjacency) for part in parts)
+    raise InputError("event without a pure epsilon", got=event)
+
+
 def accountant_for(event: DpEvent) -> str:
-    """The tightest accountant that covers `event`: 'pld', or 'rdp' if only that is known."""
+    """The tightest accountant that covers `event`: 'pld', or 'rdp' if only that is known.
+
+    Of events with a pure epsilon that are more than one noise, no curve is known but their sum.
+    """
+    if _is_pure(event) and not isinstance(event, dp.LaplaceDpEvent):
+        return PURE
     return "rdp" if _holds(event, Selection, ZeroConcentrated) else "pld"
 
 
@@ -134,16 +162,35 @@ def _holds(event: DpEvent, *kinds: type[DpEvent]) -> bool:
 
 
 def _is_pure(event: DpEvent) -> bool:
-    return isinstance(event, dp.LaplaceDpEvent)
+    match event:
+        case dp.ComposedDpEvent(events=parts):
+            return bool(parts) and all(_is_pure(part) for part in parts)
+    pure = dp.LaplaceDpEvent | DiscreteLaplace | dp.RandomizedResponseDpEvent
+    return isinstance(event, pure)
 
 
 def renyi(event: DpEvent, order: float) -> float:
     """The Renyi divergence bound of `event` at one order, add/remove neighbours."""
+    if isinstance(event, DiscreteLaplace):
+        return _renyi_of_pure(pure_epsilon(event), order)
     # The bound of a selection at one order is the best over a second order: offer it many.
     others = SELECTION_ORDERS if _holds(event, Selection) else ()
-    accountant = dp.rdp.RdpAccountant([order, *others], dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    if isinstance(event, dp.RandomizedResponseDpEvent):  # as in `pure_epsilon`
+        relation = dp.NeighboringRelation.REPLACE_SPECIAL
+    accountant = dp.rdp.RdpAccountant([order, *others], relation)
     _compose_or_refuse(accountant, event)
     return float(accountant.rdp[0])
+
+
+def _renyi_of_pure(epsilon: float, order: float) -> float:
+    """The largest divergence of anything epsilon-DP: of two answers with odds of e^epsilon.
+
+    In any number of dimensions and on any grid (Bun and Steinke, 2016, Proposition 3.3).
+    """
+    kept, other = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
+    terms = [a + (order - 1.0) * (a - b) for a, b in ((kept, other), (other, kept))]
+    return float(logsumexp(terms)) / (order - 1.0)
 
 
 def sampled_gaussian(noise_multiplier: float, rate: float, steps: int) -> DpEvent:

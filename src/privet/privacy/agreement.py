@@ -26,7 +26,7 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor, nn
 
-from privet.privacy.geometry import Geometry, layer_of, trainable
+from privet.privacy.geometry import BY_INPUT, Geometry, layer_of, trainable
 from privet.privacy.probing import (
     draws,
     exact,
@@ -210,6 +210,10 @@ def clipped_by_hand(rows: Tensor, model: nn.Module, geometry: Geometry, clip_nor
     layers = [layer_of(name) for name in trainable(model)]
     numbers = dict(geometry.numbers)
     parts = torch.split(rows.double(), sizes, 1)
+    if geometry.name == BY_INPUT:
+        by_input = rows.new_tensor(list(numbers.values()), dtype=torch.float64)
+        first = parts[0].reshape(len(rows), -1, len(by_input)) * by_input
+        return _clipped(torch.cat([first.flatten(1), *parts[1:]], 1), clip_norm).sum(0)
     if geometry.name != "per-layer":
         scales = [numbers[layer] if numbers else 1.0 for layer in layers]
         scaled = [scale * part for scale, part in zip(scales, parts, strict=True)]

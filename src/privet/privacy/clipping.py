@@ -26,6 +26,7 @@ from torch.func import functional_call, grad, vmap
 from privet.errors import InputError
 from privet.privacy.agreement import fault_of
 from privet.privacy.describing import Layer, describe, require_supported
+from privet.privacy.elliptical import weighted_by_input
 from privet.privacy.geometry import (
     FLAT,
     LARGEST_NORM,
@@ -140,10 +141,13 @@ class Clipper(ABC):
         return self._weighted(groups, factors), _broken(factors)
 
     def _groups(self, books: Books) -> list[tuple[list[str], PerExample]]:
-        """Small formed gradients that share a factor side by side: one norm, one product for all.
+        """In the coordinates u, but for scales of whole layers, which are in their factors.
+
+        Small formed gradients that share a factor side by side: one norm, one product for all.
 
         A network has scores of biases and gains, and an operation on one of them costs its launch.
         """
+        books = self._with_weighted_inputs(books)
         small = [name for name, form in books.items() if _is_small(form)]
         groups: list[tuple[list[str], PerExample]] = [
             ([name], form) for name, form in books.items() if name not in small
@@ -153,6 +157,10 @@ class Clipper(ABC):
                 (names, Dense(torch.cat([books[n].formed().flatten(1) for n in names], 1)))
             )
         return groups
+
+    def _with_weighted_inputs(self, books: Books) -> Books:
+        weighted = {n: w for n, w in self._region.input_scales.items() if n in books}
+        return books | {n: weighted_by_input(books[n], w) for n, w in weighted.items()}
 
     def _factors(self, groups: Sequence[tuple[list[str], PerExample]]) -> dict[str, Tensor]:
         """What gradients are multiplied by, one number a unit; by the first name of a group."""

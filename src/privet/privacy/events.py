@@ -5,7 +5,7 @@ from typing import Any
 import dp_accounting as dp
 
 from privet.errors import InputError
-from privet.privacy.accounting import DpEvent, Selection, ZeroConcentrated
+from privet.privacy.accounting import DiscreteLaplace, DpEvent, Selection, ZeroConcentrated
 
 
 def to_json(event: DpEvent) -> dict[str, Any]:
@@ -15,6 +15,10 @@ def to_json(event: DpEvent) -> dict[str, Any]:
             return {"type": "Gaussian", "noise_multiplier": z}
         case dp.LaplaceDpEvent(noise_multiplier=b):
             return {"type": "Laplace", "noise_multiplier": b}
+        case DiscreteLaplace(noise_parameter=a, sensitivity=s):
+            return {"type": "DiscreteLaplace", "noise_parameter": a, "sensitivity": s}
+        case dp.RandomizedResponseDpEvent(noise_parameter=p, num_buckets=k):
+            return {"type": "RandomizedResponse", "noise_parameter": p, "num_buckets": k}
         case ZeroConcentrated(rho=rho, xi=0.0):
             return {"type": "ZeroConcentrated", "rho": rho}
         case dp.PoissonSampledDpEvent(sampling_probability=q, event=part):
@@ -45,6 +49,14 @@ def _parse(record: Any) -> DpEvent:
             return dp.GaussianDpEvent(_positive(record["noise_multiplier"]))
         case "Laplace":
             return dp.LaplaceDpEvent(_positive(record["noise_multiplier"]))
+        case "DiscreteLaplace":
+            a = _positive(record["noise_parameter"])
+            return DiscreteLaplace(a, _whole(record["sensitivity"], least=1))
+        case "RandomizedResponse":
+            p, k = _positive(record["noise_parameter"]), _whole(record["num_buckets"], least=2)
+            if p > 1.0:
+                raise ValueError(f"redrawn with probability {p}")
+            return dp.RandomizedResponseDpEvent(p, k)
         case "ZeroConcentrated":
             return ZeroConcentrated(_positive(record["rho"]))
         case "PoissonSampled":
@@ -53,9 +65,7 @@ def _parse(record: Any) -> DpEvent:
                 raise ValueError(f"sampling probability {rate} above 1")
             return dp.PoissonSampledDpEvent(rate, _parse(record["event"]))
         case "SelfComposed":
-            count = record["count"]
-            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                raise ValueError(f"count {count!r} is not a positive whole number")
+            count = _whole(record["count"], least=1)
             return dp.SelfComposedDpEvent(_parse(record["event"]), count)
         case "Composed":
             return dp.ComposedDpEvent([_parse(part) for part in record["events"]])
@@ -68,6 +78,12 @@ def _parse(record: Any) -> DpEvent:
             return dp.NonPrivateDpEvent()
         case other:
             raise ValueError(f"unknown event type {other!r}")
+
+
+def _whole(value: Any, *, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{value!r} is not a whole number from {least} on")
+    return value
 
 
 def _positive(value: Any) -> float:

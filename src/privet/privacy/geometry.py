@@ -8,13 +8,18 @@ itself). A parameter that several layers share belongs to the first.
 | flat      | ||g|| <= C                                               | none                  |
 | per-layer | ||g_l|| <= C_l for each layer l, with sum_l C_l^2 = C^2  | shares s_l; C_l ~ s_l |
 | weighted  | sum_l w_l^2 ||g_l||^2 <= C^2                             | weights w_l           |
+| by-input  | sum_j w_j^2 ||g_1j||^2 + sum_l>1 ||g_l||^2 <= C^2        | weights w_j           |
 
-Guarantee: in the coordinates u = W g (W = 1 but for `weighted`), every region lies in the ball of
+By input: g_1j is the gradient of those weights of the first layer, an `nn.Linear`, that input j is
+multiplied with; the bias of that layer counts among the others.
+
+Guarantee: in the coordinates u = W g (W = 1 but for the last two), every region lies in the ball of
 radius C. So the sum of clipped gradients has L2 sensitivity C under add/remove of one unit, and
 isotropic Gaussian noise of standard deviation sigma C added to it is the Gaussian mechanism with
 noise multiplier sigma. Going back to the parameters' own coordinates (g = W^-1 u, public W) is
 post-processing; seen there, the noise is anisotropic with the public covariance (sigma C)^2 W^-2.
-The numbers must be public: chosen before the data are seen, or from sizes of layers alone.
+The numbers must be public: chosen before the data are seen, from sizes of layers alone, or from
+what was learned privately before and is charged by itself.
 """
 
 import math
@@ -34,7 +39,8 @@ ROUNDING_MARGIN: Final = 1e-5
 LARGEST_NORM: Final = 1e18  # its square still fits in float32
 EXTREME_NUMBER: Final = 1e9  # beyond, float32 loses the products with a gradient
 
-GEOMETRIES: Final = ("flat", "per-layer", "weighted")
+GEOMETRIES: Final = ("flat", "per-layer", "weighted")  # that a name alone stands for
+BY_INPUT: Final = "by-input"
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -58,28 +64,29 @@ def layer_sizes(model: nn.Module) -> dict[str, int]:
 @final
 @dataclass(frozen=True)
 class Geometry:
-    """A region by name, with its public numbers: (layer, number) pairs.
+    """A region by name, with its public numbers: (layer, number) pairs, or (input, number) pairs.
 
     Layers that are not named have the number 1. Where no number is given at all, `resolved` takes
-    equal shares, or weights by the sizes of the layers.
+    equal shares, or weights by the sizes of the layers. Inputs are named by their places, all.
     """
 
     name: str = "flat"
     numbers: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.name not in GEOMETRIES:
+        if self.name not in (*GEOMETRIES, BY_INPUT):
             raise InputError(
                 "unknown clipping geometry",
                 got=f"'{self.name}'",
-                expected=f"one of {', '.join(GEOMETRIES)}",
+                expected=f"one of {', '.join((*GEOMETRIES, BY_INPUT))}",
             )
         if self.name == "flat" and self.numbers:
             raise InputError("flat clipping has no numbers", got=dict(self.numbers))
-        for layer, number in self.numbers:
+        kind = "input" if self.name == BY_INPUT else "layer"
+        for name, number in self.numbers:
             if not 1 / EXTREME_NUMBER <= number <= EXTREME_NUMBER:
                 raise InputError(
-                    f"bad number for layer '{layer}'",
+                    f"bad number for {kind} '{name}'",
                     got=number,
                     expected=f"a positive number between {1 / EXTREME_NUMBER:g} "
                     f"and {EXTREME_NUMBER:g}",
@@ -95,9 +102,17 @@ class Geometry:
         """An ellipsoid with weights w_l; by default from the layers' sizes."""
         return cls("weighted", tuple((weights or {}).items()))
 
+    @classmethod
+    def by_input(cls, weights: Sequence[float]) -> Self:
+        """An ellipsoid with a weight for each input of the first layer."""
+        return cls(BY_INPUT, tuple((str(j), float(w)) for j, w in enumerate(weights)))
+
     def resolved(self, model: nn.Module) -> Self:
         """The same with the number of every layer of `model` written out, for the record."""
         if self.name == "flat":
+            return self
+        if self.name == BY_INPUT:
+            require_inputs(model, [place for place, _ in self.numbers])
             return self
         sizes = layer_sizes(model)
         unknown = [layer for layer, _ in self.numbers if layer not in sizes]
@@ -125,6 +140,31 @@ class Geometry:
 
 
 FLAT: Final = Geometry()
+
+
+def first_weight(model: nn.Module) -> str:
+    """The name of the first trainable parameter of the first layer, whose inputs are weighted."""
+    name = next(iter(trainable(model)))
+    layer = model.get_submodule(layer_of(name))
+    if not (type(layer) is nn.Linear and name.endswith("weight")):
+        raise InputError(
+            "no weights of single inputs",
+            got=f"a first layer of kind {type(layer).__name__}, '{layer_of(name)}'",
+            expected="nn.Linear: a convolution has the same weights everywhere",
+            fix="use --model mlp or linear",
+        )
+    return name
+
+
+def require_inputs(model: nn.Module, places: Sequence[str]) -> None:
+    """Refuse weights that are not one for each input of the first layer."""
+    inputs = model.get_parameter(first_weight(model)).shape[1]
+    if list(places) != [str(j) for j in range(inputs)]:
+        raise InputError(
+            "weights of other inputs than the first layer has",
+            got=f"{len(places)} weights",
+            expected=f"one for each of the {inputs} inputs, in order",
+        )
 
 
 def _weights_by_size(sizes: Mapping[str, int]) -> dict[str, float]:
@@ -155,10 +195,15 @@ class Region:
         numbers = dict(geometry.resolved(model).numbers)
         names = list(trainable(model))
         self.scales = dict.fromkeys(names, 1.0)
+        self.input_scales: dict[str, Tensor] = {}  # of weights whose inputs are weighted
         self.balls = [names]  # parameters that are clipped together
         self.radii = [clip_norm]
         if geometry.name == "weighted":
             self.scales = {name: numbers[layer_of(name)] for name in names}
+        elif geometry.name == BY_INPUT:
+            weight = first_weight(model)
+            row = torch.tensor(list(numbers.values()), dtype=torch.float64)
+            self.input_scales = {weight: row.to(model.get_parameter(weight))}
         elif geometry.name == "per-layer":
             length = math.hypot(*numbers.values())
             self.balls = [[n for n in names if layer_of(n) == layer] for layer in numbers]
@@ -203,8 +248,14 @@ class Region:
 
     def in_parameters(self, flat: Tensor, model: nn.Module) -> Tensor:
         """W^-1 u: a vector over the trainable parameters, from u to their own coordinates."""
-        if all(scale == 1.0 for scale in self.scales.values()):
+        if not self.input_scales and all(scale == 1.0 for scale in self.scales.values()):
             return flat
-        parts = torch.split(flat, [p.numel() for p in trainable(model).values()])
-        scales = self.scales.values()
-        return torch.cat([part / scale for part, scale in zip(parts, scales, strict=True)])
+        parameters = trainable(model)
+        parts = torch.split(flat, [p.numel() for p in parameters.values()])
+        back = []
+        for part, (name, parameter) in zip(parts, parameters.items(), strict=True):
+            if name in self.input_scales:
+                scale = self.input_scales[name].to(part)
+                part = (part.view(parameter.shape) / scale).flatten()
+            back.append(part / self.scales[name])
+        return torch.cat(back)

@@ -1,8 +1,9 @@
 """Noise that hides one example in a sum, and how much of it a target needs.
 
 Proof notes. A query with L2 sensitivity C plus N(0, (zC)^2 I) is mu-GDP with mu = 1/z; a query
-with L1 sensitivity C plus Laplace noise of scale bC in each coordinate is (1/b, 0)-DP. The noise
-is drawn in double precision and added in double precision before anything is rounded.
+with L1 sensitivity C plus Laplace noise of scale bC in each coordinate is (1/b, 0)-DP. Gaussian
+noise is drawn in double precision and added in double precision before anything is rounded; Laplace
+noise is drawn in whole steps of a grid.
 
 A long sum on a GPU stays there: it is named (`tags`) and its noise drawn (`chacha`) on the device.
 Any other is hidden on the processor, with SHA-256 for its name and AES-256 for its noise.
@@ -24,6 +25,7 @@ from scipy.optimize import brentq
 from privet.errors import InputError
 from privet.guarantee import check_target
 from privet.privacy.chacha import fused_uniform
+from privet.privacy.geometric import rounded_laplace
 from privet.privacy.randomness import SecretStream
 from privet.privacy.tags import secret_name
 from privet.privacy.tradeoff import gaussian_delta
@@ -33,6 +35,13 @@ HASHED_AT_ONCE: Final = 2**20  # bytes
 # 450 where no single one draws the noise.
 LEAST_BY_KERNEL: Final = 2**16
 LEAST_BY_OPERATIONS: Final = 2**17
+# Of Laplace noise: steps of the grid in a sensitivity, for each coordinate; the largest sum, in
+# steps; how far a draw may go, in spreads; what rounding may cost, of the scale and of epsilon.
+STEPS: Final = 2**20
+MOST_STEPS: Final = 2.0**52
+REACH: Final = 2.0**9
+ROUNDED_UP: Final = 1 + 1e-6
+DRAWN_TO: Final = 1e-10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +71,20 @@ class GaussianNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceNoise:
-    """Independent Laplace noise of scale `scale * sensitivity` in every coordinate (pure DP)."""
+    """Independent Laplace noise of scale `scale * sensitivity` in every coordinate (pure DP).
+
+    Nothing is lost to floating point: what is released are whole multiples of a public step g, a
+    power of two at most sensitivity / (n 2^20) for n coordinates, and the noise is drawn in whole
+    steps (`geometric`). A sum plus a continuous draw would be rounded to a double whose low bits
+    tell the sum (Mironov, 2012).
+
+    Proof. Rounding changes a difference of two coordinates by at most one step. So neighbouring
+    sums, in steps, are at most L = sensitivity / g + n apart in L1; cutting sums off at 2^52 steps
+    brings them no further apart. To such a sum a Laplace draw of scale t = scale * L is added that
+    was rounded to whole steps: the Laplace mechanism, post-processed. t is larger by `ROUNDED_UP`
+    and `DRAWN_TO`, which covers what sums and draws lose to rounding. A draw stays within 2^9 t;
+    what lies beyond has probability e^-512, which no double tells from 0.
+    """
 
     scale: float
     sensitivity: float
@@ -71,18 +93,27 @@ class LaplaceNoise:
         check_scale("noise scale", self.scale)
         check_scale("sensitivity", self.sensitivity)
 
+    def step_for(self, n: int) -> float:
+        """The g of sums of n coordinates."""
+        return float(2.0 ** math.floor(math.log2(self.sensitivity / (max(n, 1) * STEPS))))
+
     def add_to(
         self, total: NDArray[np.float64], *, step: int, stream: SecretStream
     ) -> NDArray[np.float64]:
-        """`total` plus noise; the draw is bound to the bytes of `total` and to the scale."""
-        exact = np.ascontiguousarray(total, dtype=np.float64)
-        scale = self.scale * self.sensitivity
-        context = fingerprint(exact) + struct.pack("<d", scale)
-        u = stream.uniform(exact.size, purpose="laplace", step=step, context=context)
-        u = u.reshape(exact.shape)
-        centred = u - 0.5 + 2.0**-54  # symmetric in (-1/2, 1/2): never exactly at the pole
-        draw = -np.sign(centred) * np.log1p(-2.0 * np.abs(centred))
-        return exact + scale * draw
+        """`total` plus noise; the draw is bound to `total` in whole steps and to the scale."""
+        g = self.step_for(total.size)
+        whole = np.clip(np.rint(np.asarray(total, np.float64) / g), -MOST_STEPS, MOST_STEPS)
+        apart = self.sensitivity / g + total.size
+        spread = self.scale * apart * (ROUNDED_UP + DRAWN_TO * self.scale)
+        draws = rounded_laplace(
+            total.size,
+            spread=spread,
+            reach=REACH * spread,
+            stream=stream,
+            context=b"laplace" + fingerprint(whole) + struct.pack("<dq", spread, step),
+        )
+        # Added as whole numbers: as doubles, a far draw would be rounded before the sum is.
+        return np.asarray((whole.astype(np.int64) + draws.reshape(whole.shape)) * g)
 
 
 def stays_on_device(values: torch.Tensor) -> bool:

@@ -13,8 +13,8 @@ apart, the least false negative rate f(alpha) at false positive rate alpha (Dong
 The last line is randomized smoothing: for Gaussian noise it is Cohen's Phi(Phi^-1(p) - mu).
 
 Every f here is symmetric and a *lower* bound of the true one: delta, epsilon and beta err only on
-the safe side. Gaussian, Laplace and uniform are closed forms; anything sampled or composed is
-held as a pessimistic privacy loss distribution of dp-accounting.
+the safe side. Gaussian, Laplace, uniform and bare statements are closed forms; anything sampled or
+composed is held as a pessimistic privacy loss distribution of dp-accounting.
 """
 
 import math
@@ -161,6 +161,56 @@ class Uniform(TradeOff):
 
         return library.from_privacy_parameters(
             common.DifferentialPrivacyParameters(0.0, self.delta(0.0)),
+            value_discretization_interval=interval,
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Stated(TradeOff):
+    """(epsilon, delta)-differential privacy and no more: what a bare statement says.
+
+    f(alpha) = max(0, 1 - delta - e^epsilon alpha, e^-epsilon (1 - delta - alpha)).
+    """
+
+    stated_epsilon: float
+    stated_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.stated_epsilon < math.inf and 0 <= self.stated_delta < 1):
+            raise InputError(
+                "bad privacy statement",
+                got=f"epsilon={self.stated_epsilon}, delta={self.stated_delta}",
+                expected="0 <= epsilon < infinity and 0 <= delta < 1",
+            )
+
+    def delta(self, epsilon: float) -> float:
+        """The hockey-stick divergence of the worst pair (Kairouz, Oh and Viswanath, 2015)."""
+        if epsilon >= self.stated_epsilon:
+            return self.stated_delta
+        ratio = (1.0 + math.exp(epsilon)) / (1.0 + math.exp(self.stated_epsilon))
+        return 1.0 - (1.0 - self.stated_delta) * ratio
+
+    def epsilon(self, delta: float) -> float:
+        """Inverse of `delta`."""
+        if delta < self.stated_delta:
+            return math.inf
+        odds = (1.0 - delta) / (1.0 - self.stated_delta) * (1.0 + math.exp(self.stated_epsilon))
+        return min(self.stated_epsilon, math.log(odds - 1.0)) if odds > 2.0 else 0.0
+
+    def beta(self, alpha: float) -> float:
+        """Two lines."""
+        falling = 1.0 - self.stated_delta - math.exp(self.stated_epsilon) * alpha
+        mirrored = math.exp(-self.stated_epsilon) * (1.0 - self.stated_delta - alpha)
+        return max(0.0, falling, mirrored)
+
+    def pld(self, interval: float = PLD_INTERVAL) -> Any:
+        """dp-accounting's distribution of a statement."""
+        from dp_accounting.pld import common
+        from dp_accounting.pld import privacy_loss_distribution as library
+
+        return library.from_privacy_parameters(
+            common.DifferentialPrivacyParameters(self.stated_epsilon, self.stated_delta),
             value_discretization_interval=interval,
         )
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from privet.certification.confidence import (
+from privet.errors import InputError
+from privet.privacy.confidence import (
     SHAPE,
     Schedule,
     exceeds,
@@ -19,7 +20,6 @@ from privet.certification.confidence import (
     lower_sequence,
     upper_bound,
 )
-from privet.errors import InputError
 
 FIXED = settings(derandomize=True, deadline=None, max_examples=60)
 
