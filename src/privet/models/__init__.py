@@ -1,6 +1,11 @@
 """Networks by name, what makes them strong in private training, and the repair of others."""
 
+from privet.models import adlm_net as adlm_net
+from privet.models import contrast as contrast
 from privet.models import groupnorm as groupnorm
+from privet.models import local as local
+from privet.models import published as published
+from privet.models import published_noised as published_noised
 from privet.models import scatternet as scatternet
 from privet.models import wideresnet as wideresnet
 from privet.models.finetune import freeze, trainable_report

@@ -31,7 +31,10 @@ def model(name: str) -> Callable[[Builder], Builder]:
 def family(
     form: str, pattern: str
 ) -> Callable[[Callable[..., nn.Module]], Callable[..., nn.Module]]:
-    """Register a builder (shape, classes, *numbers) for all names of a form such as wrn-D-K."""
+    """Register a builder (shape, classes, *parts) for all names of a form such as wrn-D-K.
+
+    Parts of a name that are numbers are given as such.
+    """
 
     def register(builder: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
         _FAMILIES[form] = (pattern, builder)
@@ -54,15 +57,7 @@ def describe() -> list[tuple[str, str]]:
 
 def create(name: str, shape: Shape, n_classes: int, *, init_seed: int = 0) -> nn.Module:
     """Build a network; its first weights depend on the public `init_seed` alone."""
-    builder = _find(name)
-    if builder is None:
-        near = difflib.get_close_matches(name, names(), n=1)
-        raise InputError(
-            "unknown model",
-            got=f"'{name}'",
-            expected=f"one of {', '.join([*names(), *_FAMILIES])}",
-            fix=f"did you mean '{near[0]}'?" if near else "choose one of them",
-        )
+    builder = builder_of(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(init_seed)
         try:
@@ -75,6 +70,20 @@ def create(name: str, shape: Shape, n_classes: int, *, init_seed: int = 0) -> nn
             ) from None
 
 
+def builder_of(name: str) -> Builder:
+    """What builds the network of this name; an unknown one is bad input."""
+    builder = _find(name)
+    if builder is None:
+        near = difflib.get_close_matches(name, names(), n=1)
+        raise InputError(
+            "unknown model",
+            got=f"'{name}'",
+            expected=f"one of {', '.join([*names(), *_FAMILIES])}",
+            fix=f"did you mean '{near[0]}'?" if near else "choose one of them",
+        )
+    return builder
+
+
 def _first_line(builder: Callable[..., nn.Module]) -> str:
     return (builder.__doc__ or "").strip().split("\n")[0]
 
@@ -82,8 +91,8 @@ def _first_line(builder: Callable[..., nn.Module]) -> str:
 def _find(name: str) -> Builder | None:
     for pattern, builder in _FAMILIES.values():
         if found := re.fullmatch(pattern, name):
-            numbers = [int(number) for number in found.groups()]
-            return lambda shape, n_classes: builder(shape, n_classes, *numbers)
+            parts = [int(part) if part.isdigit() else part for part in found.groups()]
+            return lambda shape, n_classes: builder(shape, n_classes, *parts)
     return _BUILDERS.get(name)
 
 
