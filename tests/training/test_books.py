@@ -27,7 +27,7 @@ def test_beginning_enters_the_data_and_reserves_nothing(ledger, make_data, tmp_p
     books = Books.begin({"method": "dpsgd"}, data, out=tmp_path / "run", ledger=ledger)
     assert ledger.names() == ["made-up"]
     assert ledger.account("made-up").runs == ()
-    books.open_account(data, PLAN, private=True)
+    books.open_account(data, PLAN, method="dpsgd", private=True)
     books.folder.checkpoint.write_bytes(b"made before the first step")
     with contextlib.ExitStack() as held:
         again, record = Books.reopen(tmp_path / "run", ledger=ledger, held=held)
@@ -44,7 +44,7 @@ def test_a_run_that_did_not_begin_leaves_neither_folder_nor_reservation(
     data = make_data()
     books = Books.begin({}, data, out=tmp_path / "run", ledger=ledger)
     if reserved:
-        books.open_account(data, PLAN, private=True)
+        books.open_account(data, PLAN, method="dpsgd", private=True)
         assert ledger.run(books.run_id).committed == 3
     books.discard()
     assert not (tmp_path / "run").exists()
@@ -86,8 +86,8 @@ def test_a_run_killed_before_its_reservation_cost_nothing_and_says_so(ledger, ma
 def test_a_run_killed_before_its_first_step_names_its_reservation(ledger, make_data, tmp_path):
     data = make_data()
     books = Books.begin({}, data, out=tmp_path / "run", ledger=ledger)
-    books.open_account(data, PLAN, private=True)
-    with pytest.raises(InputError, match=f"nothing is charged.*ledger settle {books.run_id}"):
+    books.open_account(data, PLAN, method="dpsgd", private=True)
+    with pytest.raises(InputError, match=f"none is charged.*ledger settle {books.run_id}"):
         reopened(tmp_path / "run", ledger)
     ledger.charge(books.run_id, 0)  # then the checkpoint was lost, and something was charged
     reopened(tmp_path / "run", ledger)
@@ -98,7 +98,7 @@ def test_a_finished_run_without_its_manifest_is_not_to_be_trained_again(
 ):
     data = make_data()
     books = Books.begin({}, data, out=tmp_path / "run", ledger=ledger)
-    books.open_account(data, PLAN, private=True)
+    books.open_account(data, PLAN, method="dpsgd", private=True)
     ledger.charge(books.run_id, 0)
     ledger.settle(books.run_id)
     with pytest.raises(InputError, match=r"manifest is gone.*would be charged again"):

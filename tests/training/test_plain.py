@@ -20,7 +20,8 @@ from privet.release import export
 from privet.reports import render_report
 from privet.reports.curves import Curves
 from privet.training import plain
-from privet.training.plain import NO_PRIVACY, PlainSettings
+from privet.training.plain import PlainSettings
+from privet.training.unprotected import NO_PRIVACY
 from privet.verification import verify
 
 QUICK = {"model": "mlp", "epochs": 3, "batch": 16}
@@ -197,8 +198,9 @@ def test_a_private_run_under_a_cap_is_refused_on_records_that_a_plain_one_has_se
     [
         ({"epsilon": 3.0}, "gives no privacy, and takes no target: got epsilon 3.0"),
         ({"delta": 1e-5}, "takes no target: got delta 1e-05"),
-        ({"clip_norm": 1.0}, "unknown setting of 'plain': got clip_norm"),
-        ({"recipe": "mnist"}, "unknown setting of 'plain': got recipe"),
+        ({"clip_norm": 1.0}, "'plain' has no such setting here: got clip_norm"),
+        ({"recipe": "mnist"}, "'plain' has no such setting here: got recipe"),
+        ({"clipnorm": 1.0}, "unknown setting of 'plain': got clipnorm"),
         ({"batch": 81}, "bad batch: got 81, expected a whole number, 1 to the nominal size 80"),
         ({"model": nn.Linear(4, 2)}, "a setting names the model"),
         ({"precision": "tf32"}, "no TF32 here"),
@@ -241,7 +243,7 @@ def test_from_the_command_line(tmp_path, capsys):
     assert "withheld: no privacy guarantee is given" in out
     assert NO_PRIVACY in out
     assert "22 steps of 128, without clipping and noise" in out
-    assert "1 random view(s) of each example (noise 0.1)" in out
+    assert "a random view of each example (noise 0.1)" in out
     assert told(capsys, "verify", folder)[0] == 0
     code, out, err = told(capsys, "resume", folder)
     assert (code, out) == (2, "")

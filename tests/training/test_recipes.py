@@ -7,7 +7,7 @@ import pytest
 from privet.data.catalogue import available
 from privet.errors import InputError
 from privet.models import names
-from privet.training.recipes import RECIPES, find_recipe, settings_of, tuning_of
+from privet.training.recipes import RECIPES, TUNED_NETWORKS, find_recipe, settings_of, tuning_of
 from privet.training.settings import Settings
 
 
@@ -33,6 +33,15 @@ def test_on_the_data_it_was_tuned_on_the_choice_is_uncharged(recipe):
 
 def test_without_a_recipe_the_settings_are_the_users_word():
     assert tuning_of(None, "mnist", {}).kind == "declared"
+
+
+@pytest.mark.parametrize("name", TUNED_NETWORKS)
+def test_a_network_that_was_chosen_on_these_records_says_so(name):
+    """Without a recipe, too; elsewhere it is as good as any."""
+    assert name in names()
+    assert tuning_of(None, "mnist", {"model": name}).kind == "uncharged"
+    assert tuning_of(None, "digits", {"model": name}).kind == "declared"
+    assert tuning_of(None, "mnist", {"model": "cnn"}).kind == "declared"
     assert "not chosen on these records" in tuning_of(None, "mnist", {}).assumption
 
 

@@ -44,5 +44,36 @@ def test_a_private_method_needs_a_target(make_data):
         privet.train("dpsgd", make_data())
 
 
+@pytest.mark.parametrize(
+    ("method", "analysis", "option", "said"),
+    [
+        ("stobatch", None, "psi", "with it: stobatch --analysis paper. Fix: give --analysis"),
+        ("stobatch", "paper", "hidden_noise", "with it: stobatch --analysis sound. Fix: give"),
+        ("dpsgd", None, "xi", "stobatch --analysis sound.*dpal.*Fix: leave it out"),
+        ("dpsgd", None, "ksi", "unknown setting of 'dpsgd': got ksi"),
+    ],
+)
+def test_whose_a_setting_is_is_said(make_data, method, analysis, option, said):
+    with pytest.raises(InputError, match=said):
+        privet.train(method, make_data(), epsilon=3.0, analysis=analysis, **{option: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("method", "analysis"), [("stobatch-fm", None), ("stobatch", "paper"), ("dpal", "paper")]
+)
+def test_what_needs_images_says_so(make_data, method, analysis):
+    """And does not send the user to a network that it cannot take either."""
+    with pytest.raises(InputError, match="is for images") as caught:
+        privet.train(method, make_data(), epsilon=3.0, analysis=analysis)
+    assert "--model" not in str(caught.value)
+
+
 def test_methods_say_whether_they_are_private():
-    assert {m.name: m.private for m in describe_methods()} == {"dpsgd": True, "plain": False}
+    private = {m.name: m.under(None).private for m in describe_methods()}
+    assert private["dpsgd"]
+    assert not private["plain"]
+
+
+def test_an_analysis_that_a_method_has_not_is_refused(make_data):
+    with pytest.raises(InputError, match=r"no such analysis.*one of sound"):
+        privet.train("dpsgd", make_data(), epsilon=3.0, analysis="paper")

@@ -75,7 +75,7 @@ class _Ascending:
         self, scores: Scores, x: Tensor, label: Tensor, d: Tensor, length: float
     ) -> Tensor:
         for _ in range(self.steps):
-            gradient = _gradient(scores, moved(x, d), label)
+            gradient = input_gradient(scores, moved(x, d), label)
             d = project(d + length * steepest(gradient, self.norm), x, self.size, self.norm)
         return moved(x, d)
 
@@ -141,7 +141,7 @@ def find_adversary(name: str, *, size: float, norm: Norm, steps: int) -> Adversa
     return None
 
 
-def _gradient(scores: Scores, x: Tensor, label: Tensor) -> Tensor:
+def input_gradient(scores: Scores, x: Tensor, label: Tensor) -> Tensor:
     """Of each row's own loss at that row; entries that are not finite point nowhere."""
     with torch.enable_grad():
         inputs = x.detach().requires_grad_()

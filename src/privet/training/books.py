@@ -67,13 +67,13 @@ class Books:
         require_begun(folder, record, ledger)
         return cls(ledger=ledger, run_id=record["run"], folder=folder), record
 
-    def open_account(self, data: Dataset, plan: Plan, *, private: bool) -> RunAccount:
+    def open_account(self, data: Dataset, plan: Plan, *, method: str, private: bool) -> RunAccount:
         """Reserve the plan."""
         return RunAccount.open(
             self.ledger,
             data.name,
             plan,
-            label="dpsgd" if self.folder is None else f"dpsgd {self.folder.folder.name}",
+            label=method if self.folder is None else f"{method} {self.folder.folder.name}",
             private=private,
             journal=None if self.folder is None else self.folder.journal,
             run_id=self.run_id,
@@ -143,8 +143,9 @@ def require_begun(folder: RunFolder, record: Mapping[str, Any], ledger: Ledger) 
         )
     if not folder.checkpoint.exists() and not folder.is_saved and ledger.run(run_id).charged == 0:
         raise InputError(
-            "the run was killed before its first step: nothing was trained and nothing is charged",
+            "the run was killed before its first step: no step was taken, and none is charged",
             got=folder.folder,
+            expected="a run that has begun; what it learned before its steps stays paid for",
             fix=f"give its reservation back (privet ledger settle {run_id}), {again}",
         )
 

@@ -30,8 +30,7 @@ from privet.engine.trainer import PrivateTrainer
 from privet.errors import CheckFailed, FaultyEnvironment, InputError
 from privet.files import write_json
 from privet.ledger import Ledger
-from privet.models import create
-from privet.privacy.clipping import cross_entropy, trainable
+from privet.privacy.clipping import trainable
 from privet.privacy.randomness import Randomness
 from privet.release import Release
 from privet.training.books import Books, handed_round, require_as_many
@@ -66,14 +65,7 @@ def run(
             device = require_device(ranks.device(settings.device))
             model, optimizer = model_and_optimizer(data, settings, device)
             plan = settings.plan_for(data)
-        record = {
-            "method": "dpsgd",
-            "settings": asdict(settings),
-            "plan": plan.to_json(),
-            "data": reference,
-            "threads": torch.get_num_threads(),
-            "processes": ranks.size,
-        }
+        record = record_of(settings, plan, reference, processes=ranks.size)
         require_same_start(ranks, data, model, asdict(settings) | asdict(plan))
         randomness = ranks.with_sampling_of_lead(fresh_randomness(settings))
         books: Books | None = None
@@ -84,13 +76,13 @@ def run(
         def open_account() -> Account:
             if books is None:
                 return KeptByLead()
-            return books.open_account(data, plan, private=randomness.secret)
+            return books.open_account(data, plan, method=settings.method, private=randomness.secret)
 
         try:
             with ranks.agreed():
                 trainer = assemble(
                     model, optimizer, data, plan,
-                    loss=cross_entropy, randomness=randomness, open_account=open_account,
+                    loss=settings.loss, randomness=randomness, open_account=open_account,
                     extras=extras_with_canaries(settings, plan, model), ranks=ranks,
                 )  # fmt: skip
         except BaseException:
@@ -102,13 +94,21 @@ def run(
             with ranks.agreed():
                 if folder is not None:
                     save_checkpoint(folder.checkpoint, trainer, keep_keys=settings.keep_keys)
-            return _finish(trainer, data, settings, folder, watch)
+            return finish(trainer, data, settings, folder, watch)
 
 
 def resume(
-    out: str | Path, data: Dataset, *, ledger: Ledger | None = None, watch: Watcher | None = None
+    out: str | Path,
+    data: Dataset,
+    *,
+    ledger: Ledger | None = None,
+    watch: Watcher | None = None,
+    kind: type[Settings] = Settings,
 ) -> Release:
-    """Go on with a killed run; its lost steps are repeated exactly, or charged again."""
+    """Go on with a killed run; its lost steps are repeated exactly, or charged again.
+
+    `kind` is that of the method's settings.
+    """
     with Ranks.joined() as ranks, contextlib.ExitStack() as held:
         books: Books | None = None
         record: dict[str, Any] = {}
@@ -118,12 +118,12 @@ def resume(
         record = ranks.told(record)
         with ranks.agreed():
             require_as_many(ranks, record.get("processes", 1))
-            settings = Settings(**record["settings"])
+            settings = kind(**record["settings"])
             release = None if books is None else books.saved_release()
         if ranks.told(release is not None):
             return handed_round(release, ranks)
         trainer = _restored_trainer(books, record, settings, data, ranks)
-        return _finish(trainer, data, settings, None if books is None else books.folder, watch)
+        return finish(trainer, data, settings, None if books is None else books.folder, watch)
 
 
 def _restored_trainer(
@@ -180,7 +180,7 @@ def build(
         optimizer,
         data,
         plan,
-        loss=cross_entropy,
+        loss=settings.loss,
         randomness=randomness,
         open_account=lambda: account,
         extras=extras_with_canaries(settings, plan, model),
@@ -199,13 +199,29 @@ def extras_with_canaries(settings: Settings, plan: Plan, model: nn.Module) -> Ex
     return replace(settings.extras(), canaries=canaries)
 
 
-def _finish(
+def record_of(
+    settings: Settings, plan: Plan, reference: dict[str, Any] | None, *, processes: int = 1
+) -> dict[str, Any]:
+    """What `resume` needs to know of a run."""
+    return {
+        "method": settings.method,
+        "analysis": "sound",
+        "settings": asdict(settings),
+        "plan": plan.to_json(),
+        "data": reference,
+        "threads": torch.get_num_threads(),
+        "processes": processes,
+    }
+
+
+def finish(
     trainer: PrivateTrainer,
     data: Dataset,
     settings: Settings,
     folder: RunFolder | None,
     watch: Watcher | None,
 ) -> Release:
+    """The steps that are left, then the release."""
     ranks = trainer.ranks
     take_steps(trainer, settings, folder, watch)
     ranks.require_alike(
@@ -229,10 +245,11 @@ def _closed(
     release = state(
         trainer,
         data,
-        method="dpsgd",
+        method=settings.method,
         model_name=settings.model,
         config=asdict(settings) | {"noise_seed": None},
         tuning=tuning_of(settings.recipe, data.name, asdict(settings)),
+        model=settings.made_of(trainer.released_model(), data, trainer.plan),
     )
     if folder is not None:
         write_json(folder.figures, private_figures(release, data), private=True)
@@ -282,14 +299,15 @@ def model_and_optimizer(
     data: Dataset, settings: OrdinarySettings, device: torch.device
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
     """For filled settings; the first weights are those of the seed."""
-    assert settings.model is not None
-    model = create(settings.model, data.shape, len(data.classes), init_seed=settings.init_seed).to(
-        device
-    )
+    model = settings.network(data).to(device)
     parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer: torch.optim.Optimizer
     if settings.optimizer == "adam":
-        return model, torch.optim.Adam(parameters, lr=settings.learning_rate)
-    return model, torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum)
+        optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate)
+    else:
+        rate, momentum = settings.learning_rate, settings.momentum
+        optimizer = torch.optim.SGD(parameters, lr=rate, momentum=momentum)
+    return model, settings.constrained(optimizer, model, data.shape)
 
 
 def fresh_randomness(settings: Settings) -> Randomness:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final, Self, cast, get_args, get_type_hints
 
+import torch
 from torch import nn
 
 from privet.attacks.geometry import NORMS, Norm
@@ -13,7 +14,7 @@ from privet.engine.adversary import Adversary
 from privet.engine.arguments import shown
 from privet.engine.examples import CONTRIBUTION, Augmentation
 from privet.errors import InputError
-from privet.models import default_model
+from privet.models import create, default_model
 from privet.models.augmentation import AUGMENTATIONS, Views
 from privet.privacy.precision import PRECISIONS
 from privet.training.adversarial import ADVERSARIES, SIZE, STEPS, find_adversary
@@ -90,6 +91,7 @@ class OrdinarySettings(ABC):
 
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = CHOICES
     _positive: ClassVar[tuple[str, ...]] = ("learning_rate", "epochs", "adversarial_size")
+    _attack_steps: ClassVar[Mapping[str, int]] = STEPS
     _shares: ClassVar[tuple[str, ...]] = ("momentum", "ema", "warmup")
     _counts: ClassVar[tuple[str, ...]] = (
         "contribution",
@@ -159,13 +161,18 @@ class OrdinarySettings(ABC):
                 got=", ".join(f"{name} {value}" for name, value in details),
                 fix="--adversarial madry, or kurakin",
             )
-        if self.adversarial != "none" and self.input_noise:
+        if self.adversarial != "none" and self.input_noise and not self._attack_adds_noise:
             raise InputError(
                 "adversarial examples of noisy inputs",
                 got=f"adversarial '{self.adversarial}', input_noise {self.input_noise:g}",
                 expected="one of the two: attacks keep to [0, 1], noise does not",
                 fix="leave out --adversarial or --input-noise",
             )
+
+    @property
+    def _attack_adds_noise(self) -> bool:
+        """Whether the adversary knows of the noise, and adds it behind its attack."""
+        return False
 
     def filled_for(self, data: Dataset) -> Self:
         """The same with every default that depends on public facts filled in."""
@@ -174,7 +181,7 @@ class OrdinarySettings(ABC):
             attack = {
                 "adversarial_norm": self.adversarial_norm or "linf",
                 "adversarial_size": self.adversarial_size or SIZE,
-                "adversarial_steps": self.adversarial_steps or STEPS[self.adversarial],
+                "adversarial_steps": self.adversarial_steps or self._attack_steps[self.adversarial],
             }
         return replace(
             self,
@@ -182,6 +189,17 @@ class OrdinarySettings(ABC):
             model=self.model or default_model(data.shape),
             **attack,
         )
+
+    def network(self, data: Dataset) -> nn.Module:
+        """What is trained, for filled settings; its first weights are those of the seed."""
+        assert self.model is not None
+        return create(self.model, data.shape, len(data.classes), init_seed=self.init_seed)
+
+    def constrained(
+        self, optimizer: torch.optim.Optimizer, model: nn.Module, shape: tuple[int, ...]
+    ) -> torch.optim.Optimizer:
+        """The optimiser of the network, with hooks for what its steps must keep; here none."""
+        return optimizer
 
     @abstractmethod
     def _batch_for(self, nominal_size: int) -> int:
@@ -201,5 +219,5 @@ class OrdinarySettings(ABC):
             self.adversarial,
             size=self.adversarial_size or SIZE,
             norm=cast("Norm", self.adversarial_norm or "linf"),
-            steps=self.adversarial_steps or STEPS.get(self.adversarial, 1),
+            steps=self.adversarial_steps or self._attack_steps.get(self.adversarial, 1),
         )

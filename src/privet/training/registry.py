@@ -1,25 +1,42 @@
 """Methods by name: `train("dpsgd", data, ...)`."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from privet.data.dataset import Dataset
 from privet.engine.arguments import require_dataset, require_ledger, shown
 from privet.errors import InputError
 from privet.release import Release
-from privet.training import dpsgd, plain
+from privet.training import adlm, dpsgd, local_records, pixeldp, plain
+from privet.training.functional_head import FunctionalSettings
+from privet.training.published import adlm as published_adlm
+from privet.training.published import securesgd as published_securesgd
+from privet.training.published import stobatch as published_stobatch
+from privet.training.published.adlm_settings import AdlmPaperSettings
+from privet.training.published.stobatch_settings import DpalSettings as PublishedDpal
+from privet.training.published.stobatch_settings import StobatchSettings as PublishedStobatch
 from privet.training.recipes import settings_of
+from privet.training.securesgd import SecureSGDSettings
 from privet.training.settings import Settings
+from privet.training.stobatch import DpalSettings, StoBatchSettings
+
+SOUND: Final = "sound"
+PAPER: Final = "paper"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
-    """One way of training: its settings, and the functions that begin a run and go on with one."""
+class Variant:
+    """A method under one analysis: its settings, and how a run begins and goes on.
 
-    name: str
-    summary: str
+    Attributes:
+        promises: what may be said of its releases, in a few words.
+        settings: the class of its settings.
+        run, resume: see `training.dpsgd`.
+    """
+
     promises: str
     settings: type[Any]
     run: Callable[..., Release]
@@ -36,23 +53,145 @@ class Method:
         return {field.name for field in fields(self.settings)}
 
 
-METHODS = {
-    "dpsgd": Method(
-        name="dpsgd",
-        summary="per-example clipped, noised gradients (Abadi et al., 2016)",
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One way of training, under one analysis or two: `sound` first, then as in its paper."""
+
+    name: str
+    summary: str
+    analyses: Mapping[str, Variant]
+
+    def under(self, analysis: str | None) -> Variant:
+        """The variant for an analysis; None for the first, which is sound where that exists."""
+        if analysis is None:
+            return next(iter(self.analyses.values()))
+        if analysis in self.analyses:
+            return self.analyses[analysis]
+        raise InputError(
+            f"'{self.name}' has no such analysis",
+            got=shown(analysis),
+            expected=f"one of {', '.join(self.analyses)}",
+            fix="leave --analysis out",
+        )
+
+
+def _private(settings: type[Settings]) -> Variant:
+    """What runs on the engine of DP-SGD."""
+    return Variant(
         promises="(epsilon, delta)-DP, proved",
-        settings=Settings,
+        settings=settings,
         run=dpsgd.run,
-        resume=dpsgd.resume,
-    ),
-    "plain": Method(
-        name="plain",
-        summary="minibatch gradient descent, to compare with",
-        promises="no privacy",
-        settings=plain.PlainSettings,
-        run=plain.run,
-        resume=plain.resume,
-    ),
+        resume=partial(dpsgd.resume, kind=settings),
+    )
+
+
+METHODS: Final = {
+    method.name: method
+    for method in (
+        Method(
+            name="dpsgd",
+            summary="per-example clipped, noised gradients (Abadi et al., 2016)",
+            analyses={SOUND: _private(Settings)},
+        ),
+        Method(
+            name="stobatch",
+            summary="partners by several attacks and noise, in one clipped gradient (Phan, 2020)",
+            analyses={
+                SOUND: _private(StoBatchSettings),
+                PAPER: Variant(
+                    promises="epsilon-DP, claimed; refuted by audits",
+                    settings=PublishedStobatch,
+                    run=published_stobatch.run_stobatch,
+                    resume=published_stobatch.resume_stobatch,
+                ),
+            },
+        ),
+        Method(
+            name="stobatch-fm",
+            summary="a linear head on fixed features by the functional mechanism: one release",
+            analyses={SOUND: _private(FunctionalSettings)},
+        ),
+        Method(
+            name="stobatch-ldp",
+            summary="every record randomised once, by itself; then any training",
+            analyses={
+                SOUND: Variant(
+                    promises="epsilon-DP, proved",
+                    settings=local_records.LocalSettings,
+                    run=local_records.run,
+                    resume=local_records.resume,
+                ),
+            },
+        ),
+        Method(
+            name="dpal",
+            summary="the first version of stobatch (Phan et al., 2019)",
+            analyses={
+                SOUND: _private(DpalSettings),
+                PAPER: Variant(
+                    promises="epsilon-DP, claimed; refuted by audits",
+                    settings=PublishedDpal,
+                    run=published_stobatch.run_dpal,
+                    resume=published_stobatch.resume_dpal,
+                ),
+            },
+        ),
+        Method(
+            name="securesgd",
+            summary="DP-SGD through a layer of noise, for certificates (Phan et al., 2019)",
+            analyses={
+                SOUND: _private(SecureSGDSettings),
+                PAPER: Variant(
+                    promises="(epsilon, delta)-DP, claimed",
+                    settings=published_securesgd.PublishedSecureSGD,
+                    run=published_securesgd.run,
+                    resume=published_securesgd.resume,
+                ),
+            },
+        ),
+        Method(
+            name="adlm",
+            summary="more noise where inputs matter less (Phan et al., 2017)",
+            analyses={
+                SOUND: Variant(
+                    promises="(epsilon, delta)-DP, proved",
+                    settings=adlm.AdlmSettings,
+                    run=adlm.run,
+                    resume=adlm.resume,
+                ),
+                PAPER: Variant(
+                    promises="epsilon-DP, claimed; refuted by audits",
+                    settings=AdlmPaperSettings,
+                    run=published_adlm.run,
+                    resume=published_adlm.resume,
+                ),
+            },
+        ),
+        Method(
+            name="pixeldp",
+            summary="noise behind the first layer, for certificates (Lecuyer et al., 2019)",
+            analyses={
+                "none": Variant(
+                    promises="no privacy",
+                    settings=pixeldp.PixelDPSettings,
+                    run=pixeldp.run,
+                    resume=pixeldp.resume,
+                ),
+            },
+        ),
+        Method(
+            name="plain",
+            summary="minibatch gradient descent, to compare with",
+            analyses={
+                "none": Variant(
+                    promises="no privacy",
+                    settings=plain.PlainSettings,
+                    run=plain.run,
+                    resume=plain.resume,
+                ),
+            },
+        ),
+    )
 }
 
 
@@ -80,6 +219,7 @@ def train(
     *,
     epsilon: float | None = None,
     delta: float | None = None,
+    analysis: str | None = None,
     **options: Any,
 ) -> Release:
     """Train a classifier by a named method.
@@ -89,19 +229,16 @@ def train(
         data: from `privet.data.load`, or a `Dataset` of your own.
         epsilon: target, add/remove neighbours; every private method needs one, no other takes one.
         delta: of the target; well below 1 / size of the data; default 1e-5.
+        analysis: 'sound', the default: the method's idea with a proof; or 'paper', where there is
+            one: as published, its epsilon stated as claimed.
         options: the method's settings, and `out` (folder), `ledger`, `watch`.
     """
-    chosen = find_method(method)
     require_dataset(data)
     require_ledger(options.get("ledger"))
-    require_target(chosen, epsilon, delta)
+    chosen = require_target(find_method(method), epsilon, delta, analysis)
     unknown = set(options) - chosen.options - {"out", "ledger", "watch", "reference"}
     if unknown:
-        raise InputError(
-            f"unknown setting of '{method}'",
-            got=", ".join(sorted(unknown)),
-            expected=f"some of {', '.join(sorted(chosen.options))}",
-        )
+        raise _foreign(method, sorted(unknown), chosen)
     given = {k: v for k, v in options.items() if k in chosen.options}
     settings = settings_of(options.get("recipe"), given, data.nominal_size) | given
     target = {"epsilon": epsilon, "delta": delta}
@@ -110,17 +247,44 @@ def train(
     return chosen.run(data, chosen.settings(**settings), **rest)
 
 
-def require_target(method: Method, epsilon: float | None, delta: float | None) -> None:
-    """A private method needs a target; one without privacy must not seem to have one."""
-    if method.private and epsilon is None:
+def _foreign(method: str, unknown: list[str], chosen: Variant) -> InputError:
+    """Names whose the first unknown setting is, if it is anybody's."""
+    having = [
+        other.name if len(other.analyses) == 1 else f"{other.name} --analysis {analysis}"
+        for other in METHODS.values()
+        for analysis, variant in other.analyses.items()
+        if unknown[0] in variant.options
+    ]
+    if not having:
+        return InputError(
+            f"unknown setting of '{method}'",
+            got=", ".join(unknown),
+            expected=f"some of {', '.join(sorted(chosen.options))}",
+        )
+    own = [name for name in having if name.partition(" ")[0] == method]
+    return InputError(
+        f"'{method}' has no such setting here",
+        got=", ".join(unknown),
+        expected=f"with it: {', '.join(own or having)}",
+        fix="give --analysis, or leave it out" if own else "leave it out",
+    )
+
+
+def require_target(
+    method: Method, epsilon: float | None, delta: float | None, analysis: str | None = None
+) -> Variant:
+    """The variant; a private one needs a target, one without privacy must not seem to have one."""
+    variant = method.under(analysis)
+    if variant.private and epsilon is None:
         raise InputError(
             "no privacy target",
             got=f"'{method.name}' without epsilon",
             fix="give one, as in --epsilon 3; training without privacy is `privet train plain`",
         )
-    if not method.private and not (epsilon is delta is None):
+    if not variant.private and not (epsilon is delta is None):
         raise InputError(
             f"'{method.name}' gives no privacy, and takes no target",
             got=f"epsilon {epsilon}" if epsilon is not None else f"delta {delta}",
             fix="leave it out; for a private model: `privet train dpsgd`",
         )
+    return variant

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from torch import nn
+
 from privet.data.dataset import Dataset
 from privet.engine.plan import Plan
 from privet.engine.prepare import Extras, left_for_training
@@ -14,6 +16,7 @@ from privet.privacy.accounting import DpEvent
 from privet.privacy.factorisation import Workload, optimal_coefficients
 from privet.privacy.geometry import GEOMETRIES, Geometry
 from privet.privacy.sampling import SAMPLERS
+from privet.privacy.units import PerExampleLoss, cross_entropy
 from privet.training.ordinary import CHOICES, OrdinarySettings
 
 
@@ -53,6 +56,7 @@ class Settings(OrdinarySettings):
     canaries: int = 0
     noise_seed: int | None = None
 
+    method: ClassVar[str] = "dpsgd"
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **CHOICES,
         "clipping": GEOMETRIES,
@@ -109,6 +113,18 @@ class Settings(OrdinarySettings):
     def plan_like(self, plan: Plan) -> Plan:
         """`plan` for these settings, which differ from its own in nothing that its event shows."""
         return replace(plan, clip_norm=self.clip_norm, bands=self._coefficients(plan.steps))
+
+    @property
+    def loss(self) -> PerExampleLoss:
+        """Of one example."""
+        return cross_entropy
+
+    def made_of(self, trained: nn.Module, data: Dataset, plan: Plan) -> nn.Module:
+        """The classifier that is released: what was trained, or what follows from it and the plan.
+
+        Post-processing: it looks at no record.
+        """
+        return trained
 
     def extras(self) -> Extras:
         """What makes the training strong or fast and leaves its guarantee as it is."""

@@ -10,6 +10,7 @@ from privet.ledger import Ledger, RunRecord
 from privet.privacy.accounting import DpEvent
 from privet.privacy.sampling import sampler_of
 from privet.verification.finding import Finding
+from privet.verification.local import differing_charge, is_local
 from privet.verification.unprotected import differing, is_unprotected
 
 
@@ -35,7 +36,9 @@ def check_ledger(trust: Mapping[str, Any], ledger: Ledger | None) -> Iterator[Fi
 
 
 def _charges(trust: Mapping[str, Any], run: RunRecord) -> Iterator[str]:
-    return differing(trust, run) if is_unprotected(trust) else _differing(trust, run)
+    if is_unprotected(trust):
+        return differing(trust, run)
+    return differing_charge(trust, run) if is_local(trust) else _differing(trust, run)
 
 
 def _differing(trust: Mapping[str, Any], run: RunRecord) -> Iterator[str]:
@@ -71,6 +74,8 @@ def _charged_words(run: RunRecord, trust: Mapping[str, Any]) -> str:
     """What was charged, by its name: steps, turns of several steps, or a whole search."""
     if is_unprotected(trust):
         return "entered as an access without privacy"
+    if is_local(trust):
+        return "all records randomised once, and charged"
     if Tuning.from_json(trust["tuning"]).selected is not None:
         return "the whole search charged, as one"
     mechanism, cycle = trust["mechanism"], sampler_of(trust["mechanism"]).cycle

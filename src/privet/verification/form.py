@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis
+from privet.privacy.local import LOCAL
 from privet.privacy.precision import PRECISIONS
 
 
@@ -100,13 +101,28 @@ _MECHANISM: Final = {
     "normaliser": _POSITIVE,
     "torch_draws": _FLAG,
 }
-_MECHANISM_UNPROTECTED: Final = {  # of a release without privacy
+_MECHANISM_UNPROTECTED: Final = {  # of a release without proved privacy
     "steps": _FROM_1,
     "steps_run": _FROM_0,
     "batch": _FROM_1,
     "precision": _one_of(*PRECISIONS),
     "contribution": _FROM_1,
-    "noise": _one_of("none"),
+    "noise": _TEXT,
+}
+_MECHANISM_LOCAL: Final = {  # of records that were randomised one by one
+    "sampler": _TEXT,
+    "places": _FROM_1,
+    "dimensions": _FROM_1,
+    "record_norm": _POSITIVE,
+    "noise": _one_of("laplace"),
+    "noise_scale": _POSITIVE,
+    "classes": _FROM_1,
+    "redrawn": _POSITIVE,
+    "keep_probability": _POSITIVE,
+    "steps": _FROM_1,
+    "steps_run": _FROM_0,
+    "batch": _FROM_1,
+    "precision": _one_of(*PRECISIONS),
 }
 _MECHANISM_SINCE: Final = {"precision": _one_of(*PRECISIONS)}  # earlier cards lack it
 _CLIPPING: Final = {"name": _TEXT, "numbers": _PART}
@@ -123,8 +139,11 @@ def require_form(trust: Mapping[str, Any]) -> None:
         _require("privacy", statement, _STATEMENT)
     _require("tuning", trust["tuning"], _TUNING)
     _require("provenance", trust["provenance"], _PROVENANCE)
-    if trust["analysis"] == "none":
+    if trust["analysis"] in ("none", "paper"):
         _require("mechanism", trust["mechanism"], _MECHANISM_UNPROTECTED)
+        return
+    if trust["mechanism"].get("sampler") == LOCAL:
+        _require("mechanism", trust["mechanism"], _MECHANISM_LOCAL)
         return
     since = {name: kind for name, kind in _MECHANISM_SINCE.items() if name in trust["mechanism"]}
     _require("mechanism", trust["mechanism"], _MECHANISM | since)

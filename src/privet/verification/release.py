@@ -25,9 +25,10 @@ from privet.verification.files import (
 )
 from privet.verification.finding import Finding, Verification
 from privet.verification.form import require_form
+from privet.verification.local import check_local, is_local
 from privet.verification.measured import check_measured
 from privet.verification.mechanism import check_mechanism
-from privet.verification.settings import check_settings
+from privet.verification.settings import check_choice, check_settings
 from privet.verification.statements import (
     check_audits,
     check_basis,
@@ -74,6 +75,9 @@ def verify(
 def _check_training(trust: Mapping[str, Any]) -> Iterator[Finding]:
     if is_unprotected(trust):
         yield from check_unprotected(trust)
+    elif is_local(trust):
+        yield from check_local(trust)
+        yield from check_choice(trust)
     else:
         yield from check_mechanism(trust)
         yield from check_settings(trust)

@@ -11,8 +11,10 @@ from typing import Any, Final
 from privet.engine.tuned import Tuning
 from privet.errors import InputError
 from privet.privacy.accounting import LEAST_MULTIPLIER
+from privet.privacy.geometry import BY_INPUT, Geometry
 from privet.privacy.precision import FULL
 from privet.privacy.sampling import sampler_for, sampler_of
+from privet.training.adlm import FACT, AdlmSettings
 from privet.training.recipes import tuning_of
 from privet.verification.finding import Finding
 from privet.verification.statements import TOLERANCE, proved
@@ -25,9 +27,20 @@ def check_settings(trust: Mapping[str, Any]) -> Iterator[Finding]:
     """Nothing that was asked for may be stated otherwise."""
     yield Finding.of(
         "settings match the mechanism",
-        [*_restated(trust), *_batch(trust), *_draws(trust), *_target(trust)],
+        [
+            *_restated(trust),
+            *_batch(trust),
+            *_draws(trust),
+            *_target(trust),
+            *_relevance(trust),
+        ],
         otherwise="as asked for" if trust["provenance"]["config"] else "none are recorded",
     )
+    yield from check_choice(trust)
+
+
+def check_choice(trust: Mapping[str, Any]) -> Iterator[Finding]:
+    """How the settings were chosen is stated as it was."""
     yield Finding.of(
         "choice of the settings", _choice(trust), otherwise=str(trust["tuning"]["kind"])
     )
@@ -100,6 +113,17 @@ def _target(trust: Mapping[str, Any]) -> Iterator[str]:
         below = guarantee.epsilon < target * (1 - LEFT_UNUSED) and not least
         if above or below:
             yield f"epsilon {target:g} was asked for, {guarantee.epsilon:.4g} is stated"
+
+
+def _relevance(trust: Mapping[str, Any]) -> Iterator[str]:
+    """Weights of inputs come from a release of their own, which must be among what was paid."""
+    if trust["method"] != AdlmSettings.method or trust["mechanism"]["clipping"]["name"] != BY_INPUT:
+        return
+    asked = AdlmSettings(**trust["provenance"]["config"])
+    if {"name": FACT, "epsilon": asked.relevance_epsilon} not in trust["data"]["learned"]:
+        yield f"relevance for epsilon {asked.relevance_epsilon:g} is not among what was learned"
+    if asked.extras().geometry != Geometry.from_json(trust["mechanism"]["clipping"]):
+        yield "the weights of the inputs do not follow from the relevance"
 
 
 def _choice(trust: Mapping[str, Any]) -> Iterator[str]:

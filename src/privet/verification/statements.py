@@ -65,15 +65,16 @@ def check_basis(trust: Mapping[str, Any]) -> Iterator[Finding]:
     contradictions = [f"claimed without its gaps: {c.epsilon:g}" for c in claims if not c.gaps]
     if claims and trust["analysis"] == "sound":
         contradictions.append("a sound analysis claims nothing, and yet a claim is stated")
-    if not claims and trust["analysis"] == "paper" and not trust["withheld"]:
+    if not claims and trust["analysis"] == "paper":
         contradictions.append("a paper's analysis, and yet nothing is claimed")
     if contradictions:
         yield Finding.of("basis of the figures", contradictions, otherwise="")
 
 
 def check_withheld(trust: Mapping[str, Any]) -> Iterator[Finding]:
-    """A figure, or a reason why there is none; not both."""
-    stated = [g for g in _stated(trust) if g.basis is not Basis.AUDITED]
+    """A figure, or a reason why there is none; not both. A paper's claim is no such figure."""
+    withholds = {Basis.AUDITED, Basis.CLAIMED} if trust["analysis"] == "paper" else {Basis.AUDITED}
+    stated = [g for g in _stated(trust) if g.basis not in withholds]
     if trust["withheld"]:
         yield Finding(
             check="epsilon withheld",

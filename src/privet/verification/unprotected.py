@@ -1,4 +1,8 @@
-"""A release that was trained without privacy: it must say so, and promise nothing."""
+"""A release without proved privacy: it must say so, and prove nothing.
+
+One that was trained without privacy promises nothing at all. One that was trained as a paper says
+states what the paper claims, as claimed, and for the target that was asked for.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -6,30 +10,37 @@ from typing import Any, Final
 import dp_accounting as dp
 
 from privet.engine.turns import Turns
+from privet.guarantee import Basis
 from privet.ledger import RunRecord
 from privet.privacy.events import from_json
 from privet.verification.finding import Finding
 from privet.verification.statements import events_of
 
 NONE: Final = "none"
+PAPER: Final = "paper"
 
 
 def is_unprotected(trust: Mapping[str, Any]) -> bool:
-    """Whether the card says of itself that there was no privacy to analyse."""
-    return bool(trust["analysis"] == NONE)
+    """Whether the card says of itself that nothing is proved."""
+    return trust["analysis"] in (NONE, PAPER)
 
 
 def check_unprotected(trust: Mapping[str, Any]) -> Iterator[Finding]:
-    """No word of a guarantee, and settings that give the steps which are stated."""
+    """No word of a proof, and settings that give the steps and the claims which are stated."""
+    claims = trust["analysis"] == PAPER
     yield Finding.of(
-        "no privacy, and none is promised",
-        _promised(trust),
+        "nothing is proved, and that is said" if claims else "no privacy, and none is promised",
+        [*_accessed(trust), *(_claimed(trust) if claims else _promised(trust))],
         otherwise="; ".join(trust["withheld"]),
     )
-    yield Finding.of("settings match the steps", _steps(trust), otherwise="as asked for")
+    yield Finding.of(
+        "settings match the steps",
+        [*_restated(trust), *([] if claims else _steps(trust))],
+        otherwise="as asked for",
+    )
 
 
-def _promised(trust: Mapping[str, Any]) -> Iterator[str]:
+def _accessed(trust: Mapping[str, Any]) -> Iterator[str]:
     learned = [
         from_json({"type": "Laplace", "noise_multiplier": 1.0 / fact["epsilon"]})
         for fact in trust["data"]["learned"]
@@ -38,6 +49,19 @@ def _promised(trust: Mapping[str, Any]) -> Iterator[str]:
         yield "its events are not one access without privacy"
     if not trust["withheld"]:
         yield "it gives no reason why there is no guarantee"
+
+
+def _claimed(trust: Mapping[str, Any]) -> Iterator[str]:
+    """Claims and nothing else, each for the target that was asked for."""
+    config = trust["provenance"]["config"]
+    for stated in trust["privacy"]:
+        if stated["basis"] == Basis.PROVED:
+            yield "a proved figure beside a paper's analysis"
+        elif stated["basis"] == Basis.CLAIMED and stated["epsilon"] != config["epsilon"]:
+            yield f"epsilon {config['epsilon']} was asked for, {stated['epsilon']} is claimed"
+
+
+def _promised(trust: Mapping[str, Any]) -> Iterator[str]:
     for name in ("epsilon", "delta", "noise_multiplier", "clip_norm"):
         if name in trust["provenance"]["config"] or name in trust["mechanism"]:
             yield f"it names {name}"
@@ -51,11 +75,18 @@ def _steps(trust: Mapping[str, Any]) -> Iterator[str]:
         nominal_size=trust["data"]["nominal_size"],
         epochs=config["epochs"],
     ).resolved()
-    stated = {"steps": steps, "steps_run": steps}
-    stated |= {name: config[name] for name in ("batch", "precision")}
-    for name, value in stated.items():
-        if mechanism[name] != value:
-            yield f"{name} {value} was asked for, {mechanism[name]} is stated"
+    for name in ("steps", "steps_run"):
+        if mechanism[name] != steps:
+            yield f"{name} {steps} follows from the settings, {mechanism[name]} is stated"
+
+
+def _restated(trust: Mapping[str, Any]) -> Iterator[str]:
+    config, mechanism = trust["provenance"]["config"], trust["mechanism"]
+    for name in ("batch", "precision"):
+        if mechanism[name] != config[name]:
+            yield f"{name} {config[name]} was asked for, {mechanism[name]} is stated"
+    if mechanism["steps_run"] != mechanism["steps"]:
+        yield f"{mechanism['steps_run']} steps were run of {mechanism['steps']}"
     if config["init_seed"] != trust["provenance"]["init_seed"]:
         yield "the first weights are of another seed than was asked for"
 

@@ -1,0 +1,1 @@
+"""Methods as their papers have them, and the parts that they are made of."""
