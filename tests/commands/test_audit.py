@@ -5,16 +5,18 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from privet import cli
+from privet.audits.twins import TwinWorlds
 from privet.privacy.noise import GaussianNoise
 from privet.release import add_measured
 from privet.verification import verify
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from command_line import privet
+from command_line import card, privet, run
 
+PRIVATE = "computed from training records, without charge: not for release"
 SHORT = ["--epochs", "2", "--batch", "256"]
 
 
@@ -33,16 +35,6 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def release(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "release")
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as end:
-        cli.main([*map(str, arguments)])
-    return end.value.code
-
-
-def card(folder):
-    return json.loads((folder / "trust.json").read_text())
 
 
 def test_a_run_with_canaries_is_audited_itself_and_keeps_it_inside(release):
@@ -90,6 +82,55 @@ def test_a_broken_engine_is_refuted_and_verify_says_so(release, monkeypatch, cap
     assert "Do not rely on this model" in (release / "report.html").read_text()
 
 
+def test_many_twins_are_audited_and_recorded_without_the_data(
+    release, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("privet.data.load", None)
+    options = ["--runs", "10", "--seed", "0", "--out", tmp_path / "found", "--record", "--json"]
+    assert run("audit", release, *options) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["command"].startswith(f"privet audit {release} --runs 10")
+    added = card(release)["audit"]
+    assert [{k: v for k, v in row.items() if k != "run"} for row in added] == found["audit"]
+    assert [row["estimator"] for row in added] == ["two worlds, split", "two worlds, mu-GDP, split"]
+    assert {(row["runs"], row["canaries"], row["refutes"]) for row in added} == {(20, 1, False)}
+    scores = json.loads((tmp_path / "found" / "scores.json").read_text())
+    assert len(scores["without"]) == len(scores["with"]) == 10
+    assert b"<svg" in (tmp_path / "found" / "audit.svg").read_bytes()
+    assert verify(release).ok
+    assert run("audit", release, *options[:-2]) == 0  # from the kept scores
+    assert "20 trainings, half of them with a canary" in capsys.readouterr().out
+
+
+def test_twins_that_stand_too_far_apart_refute_the_plan(release, monkeypatch, capsys):
+    worlds = np.linspace(0, 1, 60), np.linspace(2, 3, 60)
+    monkeypatch.setattr(TwinWorlds, "scores", lambda *_, **__: worlds)
+    assert run("audit", release, "--runs", "60", "--record") == 1
+    assert "REFUTED" in capsys.readouterr().out
+    failed = [finding.check for finding in verify(release).findings if not finding.ok]
+    assert failed == ["audit against the proved epsilon"]
+
+
+def test_membership_stays_inside(release, tmp_path, capsys):
+    before = {path: path.read_bytes() for path in release.glob("*.*")}
+    assert run("audit", release, "--membership", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0.4 < found["loss"]["auc"] < 0.6
+    assert (found["members"], found["others"]) == (1437, 360)
+    inside = release / "internal"
+    assert json.loads((inside / "membership.json").read_text()) == found
+    assert {path: path.read_bytes() for path in release.glob("*.*")} == before
+    for name in ("membership.json", "membership.svg"):
+        assert (inside / name).stat().st_mode & 0o077 == 0
+    assert "not for release" in found["private"]
+    assert run("audit", release, "--membership") == 0
+    assert "without charge: not for release" in capsys.readouterr().out
+    exported = tmp_path / "exported"
+    assert run("export", release, exported) == 0
+    assert run("audit", exported, "--membership") == 2
+    assert "have no place here" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -98,6 +139,13 @@ def test_a_broken_engine_is_refuted_and_verify_says_so(release, monkeypatch, cap
         (["RELEASE", "--canaries", "0"], "bad number of canaries"),
         (["RELEASE", "--canaries", "1000000"], "bad number of canaries"),
         (["RELEASE", "--confidence", "1"], "bad confidence"),
+        (["RELEASE", "--runs", "3"], "too few runs"),
+        (["RELEASE", "--runs", "20", "--canaries", "100"], "--canaries does not go with --runs"),
+        (["RELEASE", "--records", "20"], "--records does not go with one twin"),
+        (["RELEASE", "--shadows", "20"], "--shadows does not go with"),
+        (["RELEASE", "--membership", "--record"], "--record does not go with --membership"),
+        (["RELEASE", "--membership", "--out", "there"], "--out does not go with --membership"),
+        (["RELEASE", "--membership", "--shadows", "2"], "too few shadow models"),
         (["mechanism", "gausian"], "did you mean 'gaussian'"),
         (["mechanism", "gaussian", "--runs", "3"], "too few runs"),
         (["function", "nowhere:train", "--data", "digits"], "no such module"),
@@ -228,10 +276,13 @@ def mine(tmp_path, monkeypatch):
 @pytest.mark.parametrize("how", [[], ["--runs", "40"]], ids=["one run", "many runs"])
 def test_functions_that_remember_are_told_from_those_that_forget(mine, how, capsys):
     assert mine("remembering", "--epsilon", "1", *how) == 1
-    assert "refutes epsilon 1.0" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "refutes epsilon 1.0" in told.err
+    assert PRIVATE in told.out
     assert mine("forgetting", "--epsilon", "1", *how, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["refuted"] is False
+    assert found["private"] == PRIVATE
     assert found["bounds"][0]["epsilon"] < 1
 
 
@@ -262,3 +313,35 @@ def test_shadows_describe_and_are_not_for_release(mine, capsys):
     assert "not for release" in found["private"]
     assert mine("forgetting", "--shadows", "2") == 2
     assert "too few shadow models" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--shadows", "8", "--epsilon", "1"], "--epsilon does not go with --shadows"),
+        (["--shadows", "8", "--runs", "20"], "--runs does not go with --shadows"),
+        (["--runs", "20", "--canaries", "50"], "--canaries does not go with --runs"),
+        (["--delta", "2"], "bad delta"),
+        (["--confidence", "0.2"], "bad confidence"),
+        (["--canaries", "0"], "bad number of canaries"),
+    ],
+)
+def test_what_a_function_would_be_trained_for_in_vain_is_refused_before(
+    tmp_path, monkeypatch, capsys, options, said
+):
+    """A claim that no option tests must not seem to have been tested."""
+    (tmp_path / "never.py").write_text("def train(x, y, seed):\n    raise SystemExit(99)\n")
+    monkeypatch.chdir(tmp_path)
+    assert run("audit", "function", "never:train", "--data", "digits", *options) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_file_is_no_place_for_results(release, tmp_path, capsys):
+    (tmp_path / "taken").touch()
+    assert run("audit", release, "--out", tmp_path / "taken" / "x") == 2
+    assert "not a folder" in capsys.readouterr().err
+
+
+def test_a_row_from_a_known_seed_says_so(release):
+    assert run("audit", release, "--canaries", "300", "--seed", "7", "--record") == 0
+    assert all("seed 7" in row["assumptions"][-1] for row in card(release)["audit"])

@@ -105,3 +105,22 @@ def test_runs_on_other_models_do_not_overwrite_each_other():
     assert _name("cnn", growth=True) == "dpsgd_growth"
     assert MODELS.split(",") == list(workloads())  # the help names all of them
     assert PEERS.split(",") == list(ALL)
+
+
+def test_audits_are_recorded_and_told(tmp_path, monkeypatch, capsys):
+    from privet.audits.registry import subjects
+    from privet.studies.audit_power import study
+
+    some = {name: subjects()[name] for name in ("gaussian", "reused-noise")}
+    monkeypatch.setattr(study, "subjects", lambda: some)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["bench", "audits", "--share", "0.02", "--out", str(tmp_path), "--json"])
+    assert end.value.code == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == json.loads((tmp_path / "audit_power.json").read_text())
+    assert told["command"] == "privet bench audits --share 0.02 --seed 0"
+    assert {"power", "false_alarms", "subjects", "versions", "hardware"} <= set(told)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["bench", "audits", "--share", "2"])
+    assert end.value.code == 2
+    assert "bad share" in capsys.readouterr().err

@@ -161,6 +161,29 @@ def test_hidden_noise_is_certified_by_the_bound_of_its_path(release, capsys):
     assert record["scale"] == pytest.approx(0.5 / np.abs(weight).sum(0).max(), rel=1e-6)
 
 
+def test_noise_inside_is_named_by_what_is_drawn_and_what_it_is_worth(release, capsys):
+    model = privet.load(release).model
+    norm = 2 * np.linalg.norm(model[2].weight.detach().double().numpy(), 2)
+    quick = ("--n", "500", "--examples", "4", "--hidden-scale", "0.5", "--scale", "0.2")
+    assert certify(release, *quick) == 0
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for word in ("hidden gaussian 0.5", "0.2 at the input", f"{np.hypot(0.2, 0.5 / norm):.4g}"):
+        assert all(part in said for part in word.split()), word
+
+
+def test_the_noise_of_training_need_not_be_said_again(release, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PRIVET_HOME", str(tmp_path))
+    options = {"epsilon": 8.0, "delta": 1e-3, "epochs": 4, "model": "linear"}
+    made = privet.train("dpsgd", made_up(), **options, input_noise=0.2)
+    noisy = made.save(tmp_path / "noisy")
+    quick = ("--n", "500", "--examples", "4", "--json")
+    assert certify(noisy, *quick, "--noise", "own") == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["noise"], record["scale"]) == ("gaussian", 0.2)
+    assert certify(release, *quick, "--noise", "own") == 2
+    assert "trained without noise" in capsys.readouterr().err
+
+
 def test_a_denoiser_precision_tolerance_and_the_compiler(release, tmp_path, monkeypatch, capsys):
     asked = {}
 
@@ -342,6 +365,8 @@ def test_a_denoiser_for_other_data_is_refused(release, tmp_path, capsys):
         (("--scale", "0.1", "--denoiser", "nothing.onnx"), "no such file"),
         (("--scale", "0.1", "--precision", "fp8"), "unknown precision"),
         ((), "got --scale 0 and no --hidden-scale"),
+        (("--noise", "own", "--scale", "0.1"), "leave those out"),
+        (("--noise", "own", "--layer", "1"), "leave those out"),
         (("--scale", "0"), "no noise to certify with"),
         (("--scale", "-0.1"), "bad --scale: got -0.1"),
         (("--scale", "nan"), "bad --scale: got nan"),

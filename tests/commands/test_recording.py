@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import privet as library
-from privet import cli
 from privet.commands.recording import require_recordable
 from privet.errors import InputError
 from privet.release import add_measured
@@ -16,7 +15,7 @@ from privet.verification import verify
 from privet.verification.files import check_digests
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from command_line import privet
+from command_line import card, privet, run
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +32,6 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def release(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "release")
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as end:
-        cli.main([*map(str, arguments)])
-    return end.value.code
-
-
-def card(folder):
-    return json.loads((folder / "trust.json").read_text())
 
 
 ATTACK = ["--attacks", "fgsm,pgd", "--sizes", "0.05,0.1", "--examples", "50", "--steps", "5"]

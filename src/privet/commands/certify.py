@@ -77,6 +77,8 @@ def certify(
 
     Example: privet certify runs/digits --scale 0.25 --mode decision --radius 0.5
 
+    Example: privet certify runs/pixeldp --noise own
+
     Example: privet certify runs/digits --threat poisoning --records 1,2,5 --accuracy 0.9
 
     Parameters
@@ -86,7 +88,8 @@ def certify(
     threat
         evasion or poisoning.
     noise
-        gaussian (radii in l2), laplace (l1) or uniform (l1).
+        gaussian (radii in l2), laplace (l1) or uniform (l1); or own: that of the release's
+        training, its scale and its place included.
     scale
         Of the noise, for inputs scaled to [0, 1]: standard deviation, scale, half width.
     grid
@@ -156,9 +159,9 @@ def certify(
     release = _the_one(releases, threat)
     _require_unfinished(out_folder)
     asked = None if radii is None else _radii(radii)
-    smoothing = noise_asked(noise, scale, grid, hidden_scale, layer)
     require_finished(release)
     loaded = Release.load(release)
+    smoothing = noise_asked(noise, scale, grid, hidden_scale, layer, of=loaded)
     dataset = data_of(loaded, data, data_dir)
     measured = require_recordable(release, dataset, record=record)
     x, y = chosen_examples(loaded, dataset, examples)
@@ -267,12 +270,21 @@ def _table(record: dict[str, Any]) -> Any:
     table = Table("radius", *(f"{row['radius']:g}" for row in rows))
     table.title = f"certified accuracy on {record['images']} examples ({record['norm']})"
     table.add_row(
-        f"{record['noise']} {record['scale']:.4g}",
+        _noise_words(record),
         *(f"{100 * row['accuracy']:.1f} %" for row in rows),
     )
     for column in table.columns[1:]:
         column.justify = "right"
     return table
+
+
+def _noise_words(record: dict[str, Any]) -> str:
+    """Inside a network: what is drawn there, and what it counts at the input."""
+    if "hidden_scale" not in record:
+        return f"{record['noise']} {record['scale']:.4g}"
+    beside = f" and {record['input_scale']:.4g} at the input" if record.get("input_scale") else ""
+    drawn = f"{record['noise']} {record['hidden_scale']:.4g}{beside}"
+    return f"{drawn}, worth {record['scale']:.4g} at the input"
 
 
 def _keep(found: "Certificates", record: dict[str, Any], folder: Path) -> None:

@@ -7,14 +7,28 @@ from privet.errors import InputError
 
 if TYPE_CHECKING:
     from privet.certification import SmoothingNoise
+    from privet.release import Release
+
+OWN = "own"
 
 
 def noise_asked(
-    name: str, scale: float, grid: int | None, hidden_scale: float | None, layer: int | None
+    name: str,
+    scale: float,
+    grid: int | None,
+    hidden_scale: float | None,
+    layer: int | None,
+    *,
+    of: "Release",
 ) -> "SmoothingNoise":
     """The noise of `--noise`, `--scale`, `--grid`, `--hidden-scale` and `--layer`."""
     from privet.certification import GridGaussian, HiddenGaussian, HiddenLaplace, make_noise
 
+    if name == OWN:
+        from privet.training.own_noise import own_noise
+
+        _require_bare(scale, grid, hidden_scale, layer)
+        return own_noise(of)
     _require_scales(scale, hidden_scale)
     _require_together(name, scale, grid, hidden_scale, layer)
     if hidden_scale is not None:
@@ -23,6 +37,17 @@ def noise_asked(
             return HiddenLaplace(hidden_scale, at)
         return HiddenGaussian(hidden_scale, at, input_scale=scale)
     return make_noise(name, scale) if grid is None else GridGaussian(scale, grid)
+
+
+def _require_bare(
+    scale: float, grid: int | None, hidden_scale: float | None, layer: int | None
+) -> None:
+    if scale or not (grid is hidden_scale is layer is None):
+        raise InputError(
+            "noise of the release's own, and details of another",
+            got="--noise own with --scale, --grid, --hidden-scale or --layer",
+            fix="leave those out: the release knows them",
+        )
 
 
 def _require_scales(scale: float, hidden_scale: float | None) -> None:
@@ -54,7 +79,7 @@ def _require_together(
             "no noise to certify with",
             got="--scale 0 and no --hidden-scale",
             expected="one of them above 0",
-            fix="try --scale 0.25, the noise that the model was trained with",
+            fix="try --noise own, the noise that the model was trained with, or --scale 0.25",
         )
     grids = grid is None or (name == "gaussian" and hidden_scale is None)
     layers = hidden_scale is None or name == "gaussian" or (name == "laplace" and not scale)

@@ -49,13 +49,14 @@ class TrainingOptions:
         certificates by smoothing; 0 (default): none.
     adversarial
         Train on adversarial examples: kurakin (clean and one-step ones side by side), madry
-        (projected ascent from a random start, no clean ones), none (default). Costs no epsilon.
+        (projected ascent from a random start, no clean ones), none (default); of stobatch also
+        ensemble (several attacks, beside the clean ones; its default). Costs no epsilon.
     adversarial_norm
         Of their perturbations: linf (default), l2, l1.
     adversarial_size
         Largest norm of a perturbation, inputs in [0, 1]; 0.1 if you do not say.
     adversarial_steps
-        Gradients to find one; 1 for kurakin, 7 for madry, if you do not say.
+        Gradients to find one; 1 for kurakin, 7 otherwise, if you do not say.
     ema
         Decay of the moving average of weights that is released; 0 (default): the last weights.
     sampler
@@ -120,9 +121,118 @@ class TrainingOptions:
     canaries: int | None = None
     noise_seed: int | None = None
 
-    def given(self) -> dict[str, Any]:
-        """Only what the user set."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+
+@dataclass(frozen=True, kw_only=True)
+class OwnOptions:
+    """Settings that one method or a few have, and no other.
+
+    Attributes
+    ----------
+    xi
+        stobatch, dpal: what an adversarial example counts beside a clean one; default 1, and
+        as in the papers under their analysis.
+    hidden_noise
+        stobatch, dpal: deviation of Gaussian noise behind the first linear map, whose norm is then
+        kept within 1; certify with --noise own; default 0.
+    epsilon2
+        stobatch, dpal: under the paper analysis, the part of epsilon for the labels.
+    psi
+        stobatch, dpal: under the paper analysis, noise is so many times smaller at prediction.
+    label_noise
+        stobatch, dpal: under the paper analysis, vector (the text, default) or matrix (the
+        authors' program).
+    reconstruction
+        stobatch, dpal: under the paper analysis, bounded (the program, default) or linear (the
+        text, which has no minimum).
+    weight_decay
+        stobatch, dpal: under the paper analysis, of fully connected layers.
+    trainers
+        stobatch: under the paper analysis, local trainers in a step; 0: batch by batch.
+    shards
+        stobatch: under the paper analysis, parts of a trainer's batches.
+    relevance_share
+        adlm: share of epsilon for the relevance of inputs; default 0.1; as published 0.25 (colour
+        images 0.1).
+    relevance_power
+        adlm: how much noise follows relevance, from 0 (not at all) to below 1; default 0.25.
+    adaptive
+        adlm: under the paper analysis, less noise on relevant inputs (default), or on all alike.
+    noise_sharing
+        adlm: under the paper analysis, shared_per_step (default),
+        shared_fixed (default for colour images), per_example.
+    affine_share
+        adlm: under the paper analysis, share of epsilon for the affine layer; default 0.25
+        (colour images 0.6).
+    pretraining_epochs
+        adlm: under the paper analysis, of the network for relevance; default 12 (colour images
+        50).
+    features
+        stobatch-fm: how many fixed features are kept, by a public projection; default 256.
+    pool
+        stobatch-ldp: cells a side that images are averaged to; 0: as they are; default: at most 8.
+    record_norm
+        stobatch-ldp: L1 norm to which a record is shortened; default: an eighth of its numbers.
+    label_share
+        stobatch-ldp: share of epsilon for the labels; default 0.25.
+    attack_bound
+        pixeldp, securesgd: attack that the hidden noise is made for, inputs in [0, 1]; default 0.1
+        and 0.2.
+    robust_epsilon
+        pixeldp, securesgd: closeness of the noisy layer under it; less is more noise; default 1
+        and 4.
+    robust_delta
+        pixeldp, securesgd: delta of the same; default 0.05 and 1e-5.
+    noise_norm
+        pixeldp: l2 (Gaussian noise, default) or l1 (Laplace).
+    noise_layer
+        pixeldp: hidden (behind the first linear map, default) or input.
+    calibration
+        securesgd: of the hidden noise: hgm (the paper's formula, default) or analytic.
+    redistribution
+        securesgd: of the hidden noise: uniform (default), or made-up: by the vulnerability of the
+        first weights to made-up inputs.
+    hidden_share
+        securesgd: share of the variance that is redistributed; default 0.5.
+    warmup_epochs
+        securesgd: under the paper analysis, passes before the redistribution; default 9.
+    """
+
+    xi: float | None = None
+    hidden_noise: float | None = None
+    epsilon2: float | None = None
+    psi: float | None = None
+    label_noise: str | None = None
+    reconstruction: str | None = None
+    weight_decay: float | None = None
+    trainers: int | None = None
+    shards: int | None = None
+    attack_bound: float | None = None
+    robust_epsilon: float | None = None
+    robust_delta: float | None = None
+    noise_norm: str | None = None
+    noise_layer: str | None = None
+    calibration: str | None = None
+    redistribution: str | None = None
+    hidden_share: float | None = None
+    warmup_epochs: float | None = None
+    features: int | None = None
+    pool: int | None = None
+    record_norm: float | None = None
+    label_share: float | None = None
+    relevance_share: float | None = None
+    relevance_power: float | None = None
+    adaptive: bool | None = None
+    noise_sharing: str | None = None
+    affine_share: float | None = None
+    pretraining_epochs: float | None = None
+
+
+def given(*options: TrainingOptions | OwnOptions) -> dict[str, Any]:
+    """Only what the user set."""
+    return {
+        name: value for part in options for name, value in asdict(part).items() if value is not None
+    }
 
 
 Options = Annotated[TrainingOptions, Parameter(name="*")]
+Own = Annotated[OwnOptions, Parameter(name="*", group="Settings of single methods")]

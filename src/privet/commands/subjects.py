@@ -26,10 +26,15 @@ def data_of(release: "Release", named: str | None, folder: Path | None) -> "Data
 
 
 def require_own_folder(folder: Path | None) -> None:
-    """Results go beside a release, not into it."""
+    """Results go beside a release, not into it, and not into a file."""
     from privet.release import MANIFEST
 
-    if folder is not None and (folder / MANIFEST).exists():
+    if folder is None:
+        return
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    if not nearest.is_dir():
+        raise InputError("not a folder", got=nearest, fix="choose another --out")
+    if (folder / MANIFEST).exists():
         raise InputError("a release is in that folder", got=folder, fix="choose another --out")
 
 

@@ -37,11 +37,12 @@ def test_votes_are_counted_against_n_for_everyone(study):
     for row in found["modes"]:
         assert row["times_fewer"] == pytest.approx(40 * 2200 / row["votes"])
         assert row["votes"] < 40 * 2200
-    # Margins are known: images 0.5 (2) sigma inside are certified, but for those very near.
+    # Margins are known: images 0.5 (2) sigma inside are certified, but for those very near: of 40
+    # up to four, as the draws are secret (two are usual).
     wide, deep = found["modes"][0], found["modes"][2]
     exact = [(torch.linspace(-1, 6, 40) >= r).double().mean().item() for r in (0.5, 2.0)]
-    assert exact[0] - 0.05 <= wide["certified_accuracy"] <= exact[0]
-    assert exact[1] - 0.05 <= deep["certified_accuracy"] <= exact[1]
+    assert exact[0] - 0.1 <= wide["certified_accuracy"] <= exact[0]
+    assert exact[1] - 0.1 <= deep["certified_accuracy"] <= exact[1]
     assert wide["points_lost"] == pytest.approx(
         100 * (wide["reference_accuracy"] - wide["certified_accuracy"])
     )

@@ -1,0 +1,170 @@
+"""All cells of a study, one after the other, each with a record on disk.
+
+    OUT/ledger.db                 what was spent, the study's own
+    OUT/cells/NAME/release/       the release of a cell, as `privet train` writes it
+    OUT/cells/NAME/cell.json      its record: what was asked, trained, measured
+    OUT/cells/NAME/*.npz          one entry for each image, behind the figures
+    OUT/results.json, table.md, index.html, *.svg
+
+A study that was stopped goes on where it was: what has a record is not done again, a killed
+training is resumed. A record says what was asked for. A training under other settings is refused in
+the same folder; a measurement under other terms is taken again, and replaces the earlier one.
+"""
+
+import fcntl
+import io
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from privet.errors import InputError
+from privet.files import read_json, write_atomically, write_json
+from privet.release import MANIFEST, Release
+from privet.studies.private_step.machine import describe
+from privet.studies.robust_private.cells import Cell
+from privet.studies.robust_private.measuring import Arrays, Laboratory
+from privet.studies.robust_private.statements import privacy_figures
+from privet.studies.robust_private.training import School
+
+CELLS: Final = "cells"
+RECORD: Final = "cell.json"
+RELEASE: Final = "release"
+
+Watch = Callable[[int, str], None]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A folder, and how cells in it are trained and measured.
+
+    `watch` hears how many cells are done, and what is being done.
+    """
+
+    folder: Path
+    school: School
+    laboratory: Laboratory
+    watch: Watch = lambda *_: None
+
+    def run(self, cells: Sequence[Cell]) -> list[dict[str, Any]]:
+        """The records of all cells."""
+        with _alone_in(self.folder):
+            self._require_fitting(cells)
+            return [self._cell(cell, done) for done, cell in enumerate(cells)]
+
+    def _require_fitting(self, cells: Sequence[Cell]) -> None:
+        """Before anything is trained: no cell is in the folder with other settings."""
+        for cell in cells:
+            asked = cell.asked(self.school.data)
+            there = self._record(cell).get("asked", asked)
+            if there != asked:
+                raise InputError(
+                    f"the cell {cell.name} was trained with other settings",
+                    got=_difference(there, asked),
+                    expected="the settings that it was begun with",
+                    fix="choose another --out",
+                )
+
+    def _cell(self, cell: Cell, done: int) -> dict[str, Any]:
+        folder, record = self._folder(cell), self._record(cell)
+        record |= {
+            "cell": cell.name,
+            "name": cell.contender.name,
+            "epsilon": cell.epsilon,
+            "seed": cell.seed,
+            "asked": cell.asked(self.school.data),
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / RECORD, record)
+        self._train(cell, record, done)
+        for stage, (asked, measure) in self.laboratory.stages().items():
+            if record.get(stage, {}).get("asked") == asked:
+                continue
+            begun = time.monotonic()
+            found, arrays = measure(folder / RELEASE, self._progress(cell, done, stage))
+            _keep_arrays(folder / f"{stage}.npz", arrays)
+            record[stage] = {"asked": asked, **found, **self._told(begun)}
+            write_json(folder / RECORD, record)
+        record["privacy"] = privacy_figures(Release.load(folder / RELEASE).trust)
+        write_json(folder / RECORD, record)
+        return record
+
+    def _train(self, cell: Cell, record: dict[str, Any], done: int) -> None:
+        """Train if need be; a release that is not the one of the record is refused."""
+        release, begun = self._folder(cell) / RELEASE, time.monotonic()
+        try:
+            how = self.school.train(cell, release, self._progress(cell, done, "training"))
+        except InputError as error:
+            raise InputError(f"{cell.title}: {error}") from None
+        weights = read_json(release / MANIFEST)["files"]["weights.safetensors"]
+        trained = record.get("training")
+        if trained is None or how != "found":
+            trust = read_json(release / "trust.json")
+            record["training"] = {
+                "how": how,
+                "weights": weights,
+                "settings": trust["provenance"]["config"],
+                "mechanism": trust["mechanism"],
+                **self._told(begun),
+            }
+            write_json(self._folder(cell) / RECORD, record)
+        elif trained["weights"] != weights:
+            raise InputError(
+                "the release of a cell was exchanged after it was measured",
+                got=release,
+                fix=f"restore it, or delete {self._folder(cell)} to train the cell again",
+            )
+
+    def _told(self, begun: float) -> dict[str, Any]:
+        machine = describe(self.laboratory.device)
+        return {"seconds": round(time.monotonic() - begun, 3), "machine": machine}
+
+    def _progress(self, cell: Cell, done: int, stage: str) -> Callable[[float], None]:
+        what = f"{cell.title}: {stage.replace('_', ' ')}"
+        return lambda share: self.watch(done, f"{what} {100 * share:.0f} %")
+
+    def _folder(self, cell: Cell) -> Path:
+        return self.folder / CELLS / cell.name
+
+    def _record(self, cell: Cell) -> dict[str, Any]:
+        path = self._folder(cell) / RECORD
+        return read_json(path) if path.exists() else {}
+
+
+def every_record(folder: Path) -> list[dict[str, Any]]:
+    """Of all cells that were ever begun in the folder of a study."""
+    return [read_json(path) for path in sorted((folder / CELLS).glob(f"*/{RECORD}"))]
+
+
+def _keep_arrays(path: Path, arrays: Arrays) -> None:
+    if not arrays:
+        path.unlink(missing_ok=True)  # of earlier terms
+        return
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # names are arrays' alone
+    write_atomically(path, buffer.getvalue())
+
+
+def _difference(there: dict[str, Any], asked: dict[str, Any]) -> str:
+    """The first thing that differs."""
+    flat = [{**record, **record.get("settings", {})} for record in (asked, there)]
+    names = [n for n in flat[0] if n != "settings" and flat[0][n] != flat[1].get(n)]
+    name = names[0] if names else "settings"
+    return f"{name} {flat[0].get(name)}, there {flat[1].get(name)}"
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One process at a time: a second one would take a run that just begins for a killed one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError("another process is at work on this study", got=folder) from None
+        yield

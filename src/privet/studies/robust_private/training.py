@@ -1,0 +1,54 @@
+"""Trains a cell, goes on with a killed one, or finds that it is done."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from privet.data.dataset import Dataset
+from privet.files import read_json
+from privet.ledger import Ledger
+from privet.studies.robust_private.cells import Cell
+from privet.training.run_folder import RunFolder
+
+Watch = Callable[[float], None]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class School:
+    """Where all cells learn: one data set, one ledger."""
+
+    data: Dataset
+    ledger: Ledger
+    reference: dict[str, Any]
+
+    def train(self, cell: Cell, folder: Path, watch: Watch) -> str:
+        """See to it that the release is in `folder`; says how: 'trained', 'resumed', 'found'."""
+        run = RunFolder(folder)
+        self._take_back_unbegun(run)
+        how: dict[str, Any] = {
+            "ledger": self.ledger,
+            "watch": lambda trainer: watch(trainer.next_step / trainer.plan.steps),
+        }
+        if run.is_saved and not run.checkpoint.exists():
+            return "found"
+        if run.settings.exists():
+            cell.contender.variant.resume(folder, self.data, **how)
+            return "resumed"
+        cell.contender.variant.run(
+            self.data, cell.settings, out=folder, reference=self.reference, **how
+        )
+        return "trained"
+
+    def _take_back_unbegun(self, run: RunFolder) -> None:
+        """A run that was killed before its first step has nothing to resume, and spent nothing."""
+        if run.is_saved or run.checkpoint.exists() or not run.folder.exists():
+            return
+        name = read_json(run.settings)["run"] if run.settings.exists() else ""
+        if self.ledger.knows(name):
+            if self.ledger.run(name).charged:
+                return
+            self.ledger.settle(name)
+        shutil.rmtree(run.folder)

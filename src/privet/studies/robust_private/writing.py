@@ -1,0 +1,62 @@
+"""The results of a study onto disk: figures, tables, plots and the page."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from privet.files import write_atomically, write_json
+from privet.ledger import Ledger
+from privet.studies.robust_private.page import study_page
+from privet.studies.robust_private.plots import all_plots
+from privet.studies.robust_private.protocol import Protocol
+from privet.studies.robust_private.public import together
+from privet.studies.robust_private.results import rows_of, tests_of
+from privet.studies.robust_private.study import every_record
+from privet.studies.robust_private.tables import all_tables, gaps_of
+
+
+def results_of(
+    records: Sequence[Mapping[str, Any]],
+    *,
+    protocol: Protocol,
+    attack_size: float,
+    epsilon: float,
+    told: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Everything that is shown; `told` are facts about the study as a whole."""
+    rows = rows_of(records)
+    return {
+        "what": "private and robust classifiers: accuracy under attack, certificates, privacy",
+        **told,
+        "protocol": protocol.to_json(),
+        "attack_size": attack_size,
+        "epsilon": epsilon,
+        "rows": rows,
+        "tests": tests_of(rows, attack_size),
+    }
+
+
+def leaked(folder: Path, ledger: Ledger, data: str) -> dict[str, Any]:
+    """What all cells leak together that were ever begun in this folder."""
+    done = {r["cell"]: r["privacy"] for r in every_record(folder) if "privacy" in r}
+    runs = ledger.account(data).runs
+    return together(done, sum(run.status == "open" for run in runs))
+
+
+def write_results(folder: Path, results: Mapping[str, Any]) -> None:
+    """results.json, table.md, the plots and index.html."""
+    tables, plots = all_tables(results), all_plots(results)
+    write_json(folder / "results.json", results)
+    write_atomically(folder / "table.md", _markdown(results, tables).encode())
+    for name, (svg, _) in plots.items():
+        write_atomically(folder / f"{name}.svg", svg)
+    write_atomically(folder / "index.html", study_page(results, tables, plots).encode())
+
+
+def _markdown(results: Mapping[str, Any], tables: Sequence[Any]) -> str:
+    parts = [f"# Private and robust classifiers on {results['data']}\n"]
+    parts += [f"{results['together']['note']}\n", *(table.markdown() for table in tables)]
+    for name, gaps in gaps_of(results["rows"]).items():
+        missing = "\n".join(f"- {gap}" for gap in gaps)
+        parts.append(f"## What is missing: {name}\n\n{missing}\n")
+    return "\n".join(parts)

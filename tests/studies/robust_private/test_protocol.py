@@ -1,0 +1,46 @@
+import pytest
+
+from privet.errors import InputError
+from privet.studies.robust_private.protocol import Protocol, chosen_examples, on_both_scales
+
+
+def test_the_papers_scale_is_twice_as_wide():
+    assert on_both_scales(0.1) == "0.1 (0.2 on [-1, 1])"
+
+
+def test_attacks_are_as_asked():
+    made = Protocol(attacks=("fgsm", "ifgsm", "mim", "pgd"), steps=7, eot=25, restarts=3).configured
+    assert [one.name for one in made] == ["fgsm", "ifgsm", "mim", "pgd"]
+    assert {(one.norm, one.eot) for one in made} == {("linf", 25)}
+    assert [getattr(one, "steps", None) for one in made] == [None, 7, 7, 7]
+    assert made[3].restarts == 3
+
+
+def test_examples_are_spread_evenly(digits):
+    x, y = chosen_examples(digits, 10)
+    rows = [0, 40, 80, 120, 160, 199, 239, 279, 319, 359]
+    assert y.tolist() == digits.test.y[rows].tolist()
+    assert float(x.max()) <= 1.0
+    assert len(chosen_examples(digits, None)[0]) == len(chosen_examples(digits, 9999)[0]) == 360
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"eot": 5}, "at least 20"),
+        ({"attacks": ()}, "bad attacks"),
+        ({"attacks": ("pgd", "pgd")}, "each one once"),
+        ({"attacks": ("pdg",)}, "did you mean 'pgd'"),
+        ({"sizes": (0.2, 0.1)}, "ascending"),
+        ({"sizes": (0.0,)}, "above 0"),
+        ({"radii": (float("inf"),)}, "finite"),
+        ({"scale": -1.0}, "scale|sigma"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"n": 0}, "bad n"),
+        ({"examples": 0}, "bad examples"),
+        ({"restarts": 0}, "bad restarts"),
+    ],
+)
+def test_bad_terms_are_refused(changes, said):
+    with pytest.raises(InputError, match=said):
+        Protocol(**changes)
