@@ -451,7 +451,8 @@ class Ledger:
         columns = (
             "id, dataset, label, step_event, planned, charged, redone, status, started, adjacency"
         )
-        rows = self._all(f"SELECT {columns} FROM runs {where} ORDER BY started, id", *values)
+        # `started` counts whole seconds; within one, the row number tells who came first.
+        rows = self._all(f"SELECT {columns} FROM runs {where} ORDER BY started, rowid", *values)
         names = [c.strip() for c in columns.split(",")]
         records = [dict(zip(names, row, strict=True)) for row in rows]
         return [
