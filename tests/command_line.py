@@ -1,10 +1,14 @@
-"""The real command line, in a process of its own, with a home of its own."""
+"""The real command line: in a process and with a home of its own, or in this process."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from privet import cli
 
 
 def environment(home):
@@ -39,3 +43,15 @@ class Outcome:
 
 def privet(*arguments, home: Path, **options) -> Outcome:
     return Outcome(start(arguments, home, **options))
+
+
+def run(*arguments) -> int:
+    """In this process: the exit code."""
+    with pytest.raises(SystemExit) as end:
+        cli.main([*map(str, arguments)])
+    return end.value.code
+
+
+def card(folder):
+    """The trust card of a release."""
+    return json.loads((folder / "trust.json").read_text())

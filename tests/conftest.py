@@ -3,6 +3,9 @@ import os
 # Some virtual machines announce AMX and lack it: bfloat16 products would end the process. To be set
 # before PyTorch is first imported.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+# Test processes side by side have a core each: more threads would only wait for one another.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest

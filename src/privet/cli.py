@@ -27,8 +27,16 @@ from privet.commands.certify import certify
 from privet.commands.check import check
 from privet.commands.data import data_app
 from privet.commands.ledger import ledger_app
-from privet.commands.options import OTHER_NAMES, Options, TrainingOptions
+from privet.commands.options import (
+    OTHER_NAMES,
+    Options,
+    Own,
+    OwnOptions,
+    TrainingOptions,
+    given,
+)
 from privet.commands.screen import DataDir, Json, err, out, print_json, print_listing
+from privet.commands.study import study_app
 from privet.errors import InputError, PrivetError
 
 app = App(
@@ -46,6 +54,7 @@ app.command(certify)
 app.command(check)
 app.command(data_app)
 app.command(ledger_app)
+app.command(study_app)
 
 REPEATED_AFTER_SECONDS = 0.1
 LEAD_SPEAKS_SECONDS = 1.0
@@ -72,7 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"missing package: {error.name}. Fix: install privet again, with its extras", 3)
     except KeyboardInterrupt as stop:
         what, code = ("terminated", 143) if isinstance(stop, Terminated) else ("interrupted", 130)
-        _fail(f"{what}; --out keeps what it has, and `privet resume` continues training", code)
+        _fail(f"{what}; training goes on by `privet resume`, other work by the same command", code)
     except sqlite3.OperationalError as error:
         _fail(f"the ledger cannot be written: {error}. Fix: check disk space and PRIVET_HOME", 3)
     except OSError as error:
@@ -145,9 +154,11 @@ def train(
     data: str,
     epsilon: float | None = None,
     delta: float | None = None,
+    analysis: str | None = None,
     out: Path,
     data_dir: DataDir = None,
     options: Options = TrainingOptions(),  # noqa: B008 - frozen
+    own: Own = OwnOptions(),  # noqa: B008 - frozen
     json: Json = False,
 ) -> None:
     """Train a classifier, private unless the method is `plain`, and write its release.
@@ -167,12 +178,17 @@ def train(
         needs one; plain takes none.
     delta
         Of the target; well below 1 / size of the data; default 1e-5.
+    analysis
+        sound (default): the method's idea, its epsilon proved; paper: as published, its epsilon
+        stated as claimed, with the gaps of its proof. See `privet methods`.
     out
         Folder of the release, new or empty; a killed run is continued by `privet resume OUT`.
     data_dir
         Where the files of a named data set are.
     options
         Settings of the method.
+    own
+        Settings that only some methods have.
     json
         Print the trust card as JSON, nothing else.
     """
@@ -181,7 +197,7 @@ def train(
     from privet.guarantee import check_target
     from privet.training.registry import find_method, require_target
 
-    require_target(find_method(method), epsilon, delta)
+    require_target(find_method(method), epsilon, delta, analysis)
     if epsilon is not None:
         check_target(epsilon, 1e-5 if delta is None else delta)
     with Ranks.joined() as ranks, _progress(quiet=json) as watch:
@@ -192,10 +208,11 @@ def train(
             loaded,
             epsilon=epsilon,
             delta=delta,
+            analysis=analysis,
             out=out,
             watch=watch,
             reference=_reference(data, data_dir),
-            **options.given(),
+            **given(options, own),
         )
     if ranks.leads:
         _show_release(release.trust, out, as_json=json)
@@ -281,7 +298,7 @@ def tune(
             out=out,
             watch=watch,
             reference=_reference(data, data_dir),
-            **options.given(),
+            **given(options),
         )
     _show_release(release.trust, out, as_json=json)
 
@@ -305,11 +322,11 @@ def resume(folder: Path, /, *, json: Json = False) -> None:
     searches = _searches(folder)
     with Ranks.joined() as ranks, _progress(quiet=json, of_trials=searches) as watch:
         with ranks.agreed():
-            method, found = _begun_in(folder) if ranks.leads else ("", {})
-        method, found = ranks.told((method, found))
+            begun = _begun_in(folder) if ranks.leads else ("", None, {})
+        method, analysis, found = ranks.told(begun)
         with ranks.agreed():
             loaded = privet.data.load(found["name"], found["data_dir"])
-        go_on = resume_search if searches else find_method(method).resume
+        go_on = resume_search if searches else find_method(method).under(analysis).resume
         release = go_on(folder, loaded, watch=watch)
     if ranks.leads:
         _show_release(release.trust, folder, as_json=json)
@@ -323,8 +340,8 @@ def _searches(folder: Path) -> bool:
     return begun.exists() and "search" in read_json(begun)
 
 
-def _begun_in(folder: Path) -> tuple[str, dict[str, str | None]]:
-    """The method of a run, and where its data are."""
+def _begun_in(folder: Path) -> tuple[str, str | None, dict[str, str | None]]:
+    """The method of a run, its analysis, and where its data are."""
     from privet.training.run_folder import RunFolder
 
     _, record = RunFolder.open(folder)
@@ -334,7 +351,7 @@ def _begun_in(folder: Path) -> tuple[str, dict[str, str | None]]:
             "the run does not say where its data are",
             fix=f"resume it from Python: privet.training.{record['method']}.resume(folder, data)",
         )
-    return record["method"], reference
+    return record["method"], record.get("analysis"), reference
 
 
 @app.command
@@ -371,9 +388,17 @@ def verify(
     out.print("\nWhat this check cannot prove:")
     for statement in result.unproven:
         out.print(f"  - {statement}", markup=False, highlight=False, soft_wrap=True)
-    verdict = "[green]verified[/]" if result.ok else "[bold red]CONTRADICTED[/]"
+    verdict = _verdict(folder) if result.ok else "[bold red]CONTRADICTED[/]"
     out.print(f"\n{folder}: {verdict}", highlight=False, soft_wrap=True)
     return 0 if result.ok else 1
+
+
+def _verdict(folder: Path) -> str:
+    """That all is as stated; and whether what is stated promises anything."""
+    from privet.files import read_json
+
+    promised = not read_json(folder / "trust.json").get("withheld")
+    return "[green]verified[/]" + ("" if promised else ": a card that proves no privacy")
 
 
 @app.command
@@ -437,12 +462,22 @@ def methods(*, json: Json = False) -> None:
     from privet.training import describe_methods
 
     listed = [
-        {"name": m.name, "summary": m.summary, "promises": m.promises} for m in describe_methods()
+        {
+            "name": method.name,
+            "summary": method.summary,
+            "promises": {name: v.promises for name, v in method.analyses.items()},
+        }
+        for method in describe_methods()
     ]
     if json:
         print_json(listed)
         return
-    print_listing((m["name"], f"{m['summary']}; {m['promises']}") for m in listed)
+    print_listing(row for method in listed for row in _promised(method))
+
+
+def _promised(method: dict[str, Any]) -> list[tuple[str, str]]:
+    promises = [("", f"{name}: {said}") for name, said in method["promises"].items()]
+    return [(method["name"], method["summary"]), *promises]
 
 
 @app.command

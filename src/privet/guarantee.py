@@ -3,9 +3,15 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from privet.errors import InputError
+
+BEYOND_DOUBT: Final = 0.999
+"""The confidence with which an audit refutes a statement."""
+
+REFUTED: Final = "refuted: "
+"""How the gap begins that names the counter-example of a claim."""
 
 
 class Basis(StrEnum):

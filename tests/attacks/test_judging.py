@@ -6,7 +6,7 @@ import torch
 import privet
 from privet.attacks import judging, sweep
 from privet.attacks.judging import ABOVE, ALPHA, BELOW, MOST, OPEN, decided
-from privet.certification.confidence import exceeds
+from privet.privacy.confidence import exceeds
 
 
 def coins(p, count, seed=0):

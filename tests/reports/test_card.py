@@ -1,8 +1,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+from privet.audits import gaussian, one_run, one_run_gaussian, two_worlds
 from privet.reports import card as reading
 
 Make = Callable[..., dict[str, Any]]
@@ -42,6 +44,19 @@ def test_a_claim_is_never_called_proved(card: Make, figure: Make) -> None:
     headline = reading.headline(card(privacy=[figure(basis="claimed", gaps=["wrong"])]))
     assert headline.verdict == "claimed"
     assert "not proved" in headline.sentence
+
+
+def test_a_claim_with_a_counter_example_limits_nothing(card: Make, figure: Make) -> None:
+    """Whatever was measured of this very model; and no bound is computed from it."""
+    claim = figure(basis="claimed", gaps=["refuted: by an audit", "wrong"])
+    trust = card(analysis="paper", withheld=["nothing is proved"], privacy=[claim])
+    headline = reading.headline(trust)
+    assert headline.verdict == "contradicted"
+    assert headline.sentence.startswith("Do not rely on this model's privacy")
+    assert "known to break it" in headline.sentence
+    (statement,) = reading.statements(trust)
+    assert statement.refuted
+    assert not statement.contradicted, "which would be of this release"
 
 
 def test_an_unknown_basis_counts_as_a_claim_with_a_gap(card: Make, figure: Make) -> None:
@@ -99,3 +114,17 @@ def test_a_withholding_card_states_nothing_as_proved(card: Make, figure: Make) -
     trust = card(withheld=["a seed was given"], privacy=[figure(), figure(basis="claimed")])
     assert [s.basis for s in reading.statements(trust)] == ["claimed"]
     assert reading.headline(trust).statement is None
+
+
+def test_the_words_for_mu_gdp_are_those_that_audits_write() -> None:
+    """A card is read by these words: bounds that assume mu-GDP have them, all others have not."""
+    rng = np.random.default_rng(0)
+    without, with_ = rng.standard_normal(200), rng.standard_normal(200) + 1.0
+    scores, coins = np.concatenate([without, with_]), np.repeat([False, True], 200)
+    assumed = [gaussian(without, with_, delta=1e-5), one_run_gaussian(scores, coins, delta=1e-5)]
+    free = [two_worlds(without, with_, delta=1e-5), one_run(scores, coins, delta=1e-5)]
+    for bound in assumed:
+        assert sum(reading.MU_GDP in text for text in bound.assumptions) == 1
+    for bound in free:
+        assert bound.assumptions
+        assert not any(reading.MU_GDP in text for text in bound.assumptions)

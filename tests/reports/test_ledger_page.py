@@ -66,3 +66,13 @@ def test_a_unit_that_is_only_a_name_is_told_apart(tmp_path, unit, grouped, said)
     assert shown(account).splitlines()[0] == said
     record = account_record(account)
     assert (record["unit"], record["grouped"]) == (unit, grouped)
+
+
+def test_an_access_without_privacy_is_told_apart(tmp_path):
+    book = Ledger(tmp_path / "ledger.db")
+    book.register("toy", unit="example", snapshot="s", rows=[b"0" * 16])
+    for label, event in (("one", dp.NonPrivateDpEvent()), ("two", dp.GaussianDpEvent(2.0))):
+        book.charge(book.reserve("toy", label=label, step_event=event, steps=1), 0)
+    lines = shown(book.account("toy")).splitlines()
+    book.close()
+    assert [("without privacy" in line) for line in lines if "1/1" in line] == [True, False]

@@ -43,23 +43,25 @@ def test_what_is_not_the_default_is_named() -> None:
         "weighted clipping",
         "gradients in bf16",
         "noise correlated over 3 steps",
-        "4 random view(s) of each example (shift)",
+        "4 random views of each example (shift)",
     ]
 
 
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"input_noise": 0.25, "views": 2}, ["2 random view(s) of each example (noise 0.25)"]),
+        ({"input_noise": 0.25, "views": 2}, ["2 random views of each example (noise 0.25)"]),
         (
             {"augment": "shift", "input_noise": 0.1},
-            ["1 random view(s) of each example (shift and noise 0.1)"],
+            ["a random view of each example (shift and noise 0.1)"],
         ),
         (
             {"adversarial": "madry", "adversarial_norm": "l2", "adversarial_size": 0.5},
             ["adversarial training (madry, l2 0.5)"],
         ),
-        ({"input_noise": 0.0, "adversarial": "none"}, []),
+        ({"hidden_noise": 0.2}, ["noise 0.2 behind the first layer"]),
+        ({"attack_bound": 0.1}, ["noise behind the first layer, made for attacks of 0.1"]),
+        ({"input_noise": 0.0, "hidden_noise": 0.0, "adversarial": "none"}, []),
     ],
 )
 def test_noise_and_adversarial_examples_are_named(config: dict[str, Any], said: list[str]) -> None:

@@ -141,6 +141,18 @@ def test_a_withholding_card_gives_reasons_and_no_figure(
         assert page.all("aria-label") == []
 
 
+def test_a_claim_with_a_counter_example_tells_of_no_audit(
+    card: Make, figure: Make, curves: Curves
+) -> None:
+    """Nothing was attacked here: the page must not say that something was."""
+    claim = figure(basis="claimed", gaps=["refuted: by an audit of the method"])
+    trust = card(analysis="paper", withheld=["nothing is proved"], privacy=[claim])
+    text = Page(render_report(trust, curves)).text
+    assert "has a known counter-example" in text
+    assert "The audit attacked" not in text
+    assert "finds at most" not in text
+
+
 def test_a_contradicted_claim_is_flagged_and_bounds_nobody(
     card: Make, figure: Make, curves: Curves
 ) -> None:

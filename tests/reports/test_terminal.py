@@ -74,7 +74,7 @@ def test_a_card_with_much_to_say_of_its_mechanism_fits_too(
     text = words(lines)
     assert "120 steps in cycles of 5, shuffled sampling" in text
     assert "no amplification by sampling; zero-out and replace-one neighbours" in text
-    assert "per-layer clipping, noise correlated over 12 steps, 1 random view(s)" in text
+    assert "per-layer clipping, noise correlated over 12 steps, a random view" in text
     assert "CONTRADICTED" in text
     shown = min(reasons, 1)  # of three things in all
     assert f"and {10 - (3 - shown) + reasons - shown} more, see the report" in text

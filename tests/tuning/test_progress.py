@@ -1,9 +1,10 @@
 import io
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 from rich.console import Console
 
 from privet.engine.progress import StepBar
+from privet.engine.trainer import PrivateTrainer
 from privet.tuning.progress import TrialBar
 
 
@@ -22,9 +23,8 @@ def drawn(kind, trials):
         bar._progress.live.auto_refresh = False
         for _ in range(trials):
             for step in range(1, 9):
-                trainer = SimpleNamespace(
-                    plan=Plan(), next_step=step, note="", randomness=SimpleNamespace(secret=True)
-                )
+                trainer = Mock(spec=PrivateTrainer, plan=Plan(), next_step=step, note="")
+                trainer.randomness = Mock(secret=True)
                 bar.update(trainer)
                 bar._progress.refresh()
     return stream.getvalue()

@@ -22,7 +22,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from privet.certification.confidence import exceeds
+from privet.privacy.confidence import exceeds
 
 ALPHA: Final = 1e-3
 MOST: Final = 1000

@@ -151,6 +151,17 @@ def require_numbers(**values: object) -> None:
             raise InputError(f"bad {name}", got=shown(value), expected="a number")
 
 
+def require_images(data: Dataset, method: str) -> None:
+    """Refuse what is no set of images, for a method whose networks all need them."""
+    if len(data.shape) != 3:
+        raise InputError(
+            f"'{method}' is for images",
+            got=f"examples of shape {data.shape}",
+            expected="(channels, height, width)",
+            fix="privet train dpsgd, or stobatch without --analysis paper",
+        )
+
+
 def require_fitting(
     model: nn.Module, loss: PerExampleLoss, data: Dataset, probe: tuple[Tensor, Tensor]
 ) -> None:

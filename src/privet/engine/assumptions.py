@@ -11,15 +11,20 @@ from privet.data.dataset import EXAMPLE
 from privet.engine.generators import TORCH_DRAWS
 from privet.engine.tuned import Tuning
 from privet.guarantee import Adjacency
+from privet.privacy.local import LOCAL
 from privet.privacy.sampling import sampler_of
 
-ALWAYS: Final = (
+SECRET: Final = (
     "the sampling and noise keys stay secret",
     "AES-256, keyed BLAKE2b and (for noise drawn on a GPU) ChaCha20 are pseudo-random",
+)
+UNWATCHED: Final = "what the weights do is released, not the time or memory that training took"
+ALWAYS: Final = (
+    *SECRET,
     "the model (and an augmentation or adversary of one's own) treats every example apart and keeps"
     " rows in their places (probed on made-up batches)",
     "sums and noise in floating point behave as the real numbers they round",
-    "what the weights do is released, not the time or memory that training took",
+    UNWATCHED,
 )
 PUBLIC_START: Final = (
     "the first weights, and all that is frozen, were not learned from these records"
@@ -27,18 +32,28 @@ PUBLIC_START: Final = (
 OWN_LOOP: Final = "nothing that reads these records changed the weights between the private steps"
 WHEN_REDONE: Final = "when the run was interrupted did not depend on the records"
 SIZE_IS_PUBLIC: Final = "the number of units is public: shuffled batches depend on it"
+SIZE_IS_ENOUGH: Final = (
+    "the data have at most as many units as their nominal size says (more are refused)"
+)
 
 
 def assumptions_of(trust: Mapping[str, Any]) -> tuple[str, ...]:
     """The least that every proved statement of this card rests on."""
-    return (*ALWAYS, *_of_this_one(trust))
+    if trust["mechanism"]["sampler"] == LOCAL:
+        # What learns sees no record, and the noise is whole numbers: neither is assumed anything.
+        return (*SECRET, UNWATCHED, *_of_these_data(trust), SIZE_IS_ENOUGH)
+    return (*ALWAYS, *_of_these_data(trust), *_of_this_one(trust))
 
 
-def _of_this_one(trust: Mapping[str, Any]) -> Iterator[str]:
-    data, mechanism = trust["data"], trust["mechanism"]
+def _of_these_data(trust: Mapping[str, Any]) -> Iterator[str]:
+    data = trust["data"]
     yield Tuning.from_json(trust["tuning"]).assumption
     if data["unit"] != EXAMPLE and not data["grouped"]:
         yield f"no {data['unit']} has more than one record: no column says whose each is"
+
+
+def _of_this_one(trust: Mapping[str, Any]) -> Iterator[str]:
+    mechanism = trust["mechanism"]
     if trust["provenance"]["init_seed"] is None:
         yield PUBLIC_START
         yield OWN_LOOP

@@ -50,7 +50,11 @@ def generator_at(
 
 def set_global_generators(stream: SecretStream, *, step: int) -> None:
     """Let an address decide what a model draws by itself, on any device."""
-    torch.manual_seed(stream.seed(purpose="forward", step=step))
+    seed = stream.seed(purpose="forward", step=step)
+    # Without an accelerator, `torch.manual_seed` remembers every call for one that may come, with
+    # a stack trace: most of the time of a small step.
+    seeded = torch if torch.accelerator.is_available() else torch.default_generator
+    seeded.manual_seed(seed)
     _set_whole_state(torch.default_generator, stream, purpose="forward", step=step)
 
 

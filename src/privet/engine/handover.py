@@ -58,10 +58,12 @@ def state(
     model_name: str,
     config: Mapping[str, Any] | None,
     tuning: Tuning = DECLARED,
+    model: nn.Module | None = None,
 ) -> Release:
     """The release, while the run stays open: a run with a folder is closed once it is saved.
 
     Where this run is the best of several, `tuning` says so, and the guarantee is that of all.
+    `model` is what is released where that is made of the trained model, without the records.
     """
     trainer.untouched.require()
     trainer.require_unchanged_buffers()
@@ -95,7 +97,9 @@ def state(
         proved = _guarantees(trainer, data, [e for _, e in events], assumptions_of(trust))
         trust["privacy"] = [guarantee.to_json() for guarantee in proved]
     release = Release(
-        model=trainer.released_model(), config=release_config(data, model_name), trust=trust
+        model=trainer.released_model() if model is None else model,
+        config=release_config(data, model_name),
+        trust=trust,
     )
     if data.test_is_public:
         trust["utility"] = accuracy_figures(release, data)

@@ -7,7 +7,9 @@ Guarantee: none. The weights may hold any record they were trained on.
 """
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,6 +91,26 @@ class PlainTrainer:
         with undisturbed(self.model):
             self.average.copy_to(self.model)
             return copy.deepcopy(self.whole)
+
+    @property
+    def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
+        """The one there is."""
+        return (self.optimizer,)
+
+    def state(self) -> dict[str, Any]:
+        """All that a run needs to go on: tensors and plain values."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": None if self.average is None else self.average.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.average is not None:
+            self.average.restore(state["average"])
 
     @property
     def contribution(self) -> int:

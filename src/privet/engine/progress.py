@@ -72,7 +72,7 @@ class StepBar:
 
     def spent(self, trainer: Trainer) -> str:
         """What stands behind the bar."""
-        if isinstance(trainer, PlainTrainer):
+        if not isinstance(trainer, PrivateTrainer):
             return "no privacy"
         if not trainer.randomness.secret:
             return "no epsilon: known noise"

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from privet.guarantee import BEYOND_DOUBT, REFUTED
 from privet.reports import figures
 
 BASES = ("proved", "claimed", "audited")
 
 # Above 10, epsilon is commonly held to promise little on its own (Ponomareva et al. 2023,
 # "How to DP-fy ML", tier 3); up to 3 the wording "nearly the same" is still defensible.
-BEYOND_DOUBT = 0.999
 MU_GDP = "mu-GDP"  # in the words of an assumption about the kind of mechanism
 _NEARLY_THE_SAME = 3.0
 _WEAK = 10.0
@@ -40,8 +40,15 @@ class Statement:
         return self.contradicted_by is not None
 
     @property
+    def refuted(self) -> bool:
+        """Whether a counter-example of this claim is known, whatever was measured here."""
+        return any(gap.startswith(REFUTED) for gap in self.gaps)
+
+    @property
     def against(self) -> str:
         """What the audit says that contradicts this, in words."""
+        if not self.contradicted:
+            return "its mechanism is known to break it"
         measured = self.contradicted_by or 0.0
         if measured > self.epsilon:
             return f"an audit measured ε ≥ {figures.at_least(measured)}"
@@ -140,13 +147,13 @@ def tuning(trust: Mapping[str, Any]) -> Tuning:
 
 def headline(trust: Mapping[str, Any]) -> Headline:
     """Sum the card up in one sentence that is plain and exactly true."""
-    if withheld(trust):
+    if withheld(trust) and trust.get("analysis") != "paper":
         return Headline(
             verdict="withheld", sentence="No privacy guarantee is given for this model."
         )
     for basis in BASES:
         of_basis = [s for s in statements(trust) if s.basis == basis and math.isfinite(s.epsilon)]
-        broken = [s for s in of_basis if s.contradicted]
+        broken = [s for s in of_basis if s.contradicted or s.refuted]
         if broken:
             return _contradiction(broken[0])
         if of_basis:

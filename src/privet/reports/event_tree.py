@@ -18,6 +18,10 @@ _SENTENCES = {
     "drawn with replacement",
     "Gaussian": "Gaussian noise, {noise_multiplier} times the sensitivity",
     "Laplace": "Laplace noise, {noise_multiplier} times the sensitivity",
+    "DiscreteLaplace": "whole-number Laplace noise: exp(-{noise_parameter} |z|), sensitivity "
+    "{sensitivity}",
+    "RandomizedResponse": "randomised response: with probability {noise_parameter} drawn anew, "
+    "uniformly from {num_buckets} classes",
     "Selection": "a random number of runs ({mean} expected, shape {shape}), "
     "of which the best alone is released; one run is",
     "NoOp": "no access to the data",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import dp_accounting as dp
 from rich.console import Console
 from rich.table import Table
 
@@ -57,6 +58,8 @@ def _what(run: RunRecord, account: Account) -> str:
     event, words = run.step_event, run.label
     if isinstance(event, Selection):  # one entry for all trials: their number is nobody's to know
         words += f", the best of {event.mean:g} expected runs"
+    if isinstance(event, dp.NonPrivateDpEvent):
+        words += ", without privacy"
     return words if run.dataset == account.name else f"{words} (on {run.dataset})"
 
 

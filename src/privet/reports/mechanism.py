@@ -10,10 +10,15 @@ _SAMPLERS: Final = {
     "fixed-batches": "disjoint batches, dealt once; no amplification by sampling",
     "shuffled": "no amplification by sampling; zero-out and replace-one neighbours, not"
     " add/remove; the number of units is public",
+    "local": "each record is randomised once, by itself; training sees nothing else of it",
 }
 # As `privacy.precision` has them; not imported, a report needs no PyTorch.
 _ADDED_TO_NORMS: Final = {"tf32": "(2^-8 + 2^-16)", "bf16": "(2^-8 + 2^-16)"}
-_NUMBERS: Final = {"per-layer": "shares of the layers", "weighted": "weights of the layers"}
+_NUMBERS: Final = {
+    "per-layer": "shares of the layers",
+    "weighted": "weights of the layers",
+    "by-input": "weights of the inputs",
+}
 
 
 def sampler_note(trust: Mapping[str, Any]) -> str:
@@ -40,7 +45,15 @@ def unusual(trust: Mapping[str, Any]) -> Iterator[str]:
     if augment != "none" or noise:
         names = [str(augment)] if augment != "none" else []
         names += [f"noise {figures.value_text(noise)}"] if noise else []
-        yield f"{config.get('views', 1)} random view(s) of each example ({' and '.join(names)})"
+        views = config.get("views", 1)
+        counted = "a random view" if views == 1 else f"{views} random views"
+        yield f"{counted} of each example ({' and '.join(names)})"
+    hidden = config.get("hidden_noise")
+    if hidden:
+        yield f"noise {figures.value_text(hidden)} behind the first layer"
+    if "attack_bound" in config:
+        made_for = figures.value_text(config["attack_bound"])
+        yield f"noise behind the first layer, made for attacks of {made_for}"
     if config.get("adversarial", "none") != "none":
         norm, size = config.get("adversarial_norm"), config.get("adversarial_size")
         yield (f"adversarial training ({config['adversarial']}, {norm} {figures.value_text(size)})")

@@ -12,7 +12,7 @@ from privet.reports import card, figures
 from privet.reports.curves import Curves, detection_bound_from_epsilon
 from privet.reports.event_tree import event_tree
 from privet.reports.look import badge, page
-from privet.reports.mechanism import clipping_text, sampler_note
+from privet.reports.mechanism import clipping_text, sampler_note, unusual
 
 # The rate at which membership attacks are usually compared (Carlini et al. 2022).
 FALSE_POSITIVES = 0.01
@@ -26,6 +26,12 @@ _MECHANISM = {
     "noise_multiplier": "in clip norms",
     "normaliser": "the constant divisor of each step",
     "redone_steps": "after interruptions",
+    "places": "randomised records, those of nobody among them",
+    "dimensions": "the numbers of one record that are noised",
+    "record_norm": "the L1 norm to which a record is shortened",
+    "noise_scale": "of the Laplace noise on each number",
+    "redrawn": "the chance of a label to be drawn anew from all classes",
+    "keep_probability": "the chance of a label to stay what it was",
     "torch_draws": "whether PyTorch's generators drew dropout, views or a unit's records",
 }
 _SELECTION = {
@@ -175,7 +181,8 @@ def _mechanism(trust: Mapping[str, Any]) -> dict[str, str]:
         facts["clipping"] = clipping_text(part)
     if note:
         facts["sampler"] += f": {note}"
-    return facts
+    besides = ", ".join(unusual(trust))
+    return facts | ({"besides": besides} if besides else {})
 
 
 def _tuning(trust: Mapping[str, Any]) -> dict[str, str]:

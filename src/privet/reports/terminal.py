@@ -100,6 +100,8 @@ def _statement(s: card.Statement) -> Words:
         words.append((f" ({len(s.gaps)} known gap(s))", ""))
     if s.contradicted:
         words += [(" ", ""), ("CONTRADICTED", _STYLES["contradicted"]), (f": {s.against}", "")]
+    elif s.refuted:
+        words += [(" ", ""), ("REFUTED", _STYLES["contradicted"]), (f": {s.against}", "")]
     return words
 
 
@@ -130,6 +132,13 @@ def _mechanism(mechanism: Mapping[str, Any]) -> str:
     if mechanism.get("noise") == "none":
         steps, batch = (figures.value_text(mechanism.get(name)) for name in ("steps", "batch"))
         return f"{steps} steps of {batch}, without clipping and noise"
+    if mechanism.get("sampler") == "local":
+        named = ("dimensions", "record_norm", "noise_scale", "keep_probability")
+        cells, norm, scale, kept = (figures.value_text(mechanism.get(name)) for name in named)
+        return (
+            f"{cells} numbers a record, L1 norm {norm}, Laplace noise {scale}; labels kept with "
+            f"probability {kept}"
+        )
     known = ("steps", "sampler", "sampling_rate", "noise_multiplier", "clip_norm")
     if not all(name in mechanism for name in known):  # another method's: say what it says
         return figures.value_text(mechanism or None)

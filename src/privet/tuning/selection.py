@@ -62,6 +62,7 @@ from privet.training.books import ledger_of, require_begun
 from privet.training.recipes import settings_of, tuning_of
 from privet.training.registry import find_method, require_target
 from privet.training.run_folder import RunFolder
+from privet.training.settings import Settings
 from privet.tuning.checkpoint import Best, Standing
 from privet.tuning.rehearsal import rehearse
 from privet.tuning.repetitions import Repetitions
@@ -105,6 +106,12 @@ def tune(
         settings: further settings of the method, with one value each.
     """
     require_target(find_method(method), epsilon, delta)
+    if method != Settings.method:
+        raise InputError(
+            "settings of this method cannot be searched privately",
+            got=f"'{method}'",
+            expected=f"'{Settings.method}'",
+        )
     require_dataset(data)
     require_ledger(ledger)
     _require_alone()
