@@ -30,6 +30,7 @@ from privet.privacy.rules import (
     PerExample,
     Rounding,
     Windowed,
+    half_bit,
     rule,
     safe_squares,
 )
@@ -144,7 +145,9 @@ class PulledBack(PerExample):
         sure[..., 0] *= scale < FLOOR**-0.5
         taken_off = (sure.square().sum(2) * scale.square()).sum(1)
         uncancelled = (uncancelled * scale).sum(1)
-        return safe_squares(squares - taken_off, uncancelled, MEASURED_CANCELLATION, rounding)
+        # Those of the product that was measured are in `squares` already.
+        additions, rest = self.plain.positions * half_bit(left), squares - taken_off
+        return safe_squares(rest, uncancelled, MEASURED_CANCELLATION, rounding, additions)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Pulling back is linear: once, for the sum."""

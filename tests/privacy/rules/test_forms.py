@@ -21,6 +21,8 @@ from privet.privacy.rules import (
 )
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=60)
+# Without what is allowed for additions: nothing but the measured norm.
+BARE = Rounding(sums=2.0**-22, outputs=2.0**-22, additions=0.0)
 
 
 def outer_sum(n=6, groups=1, t=3, o=4, i=5, seed=0, transposed=False):
@@ -60,7 +62,7 @@ def form(request):
 def test_norms_are_those_of_the_formed_gradients(form):
     expected = form.formed().double().flatten(1).square().sum(1)
     assert form.squared_norms().dtype == torch.float64
-    assert torch.allclose(form.squared_norms(), expected, rtol=2e-6)
+    assert torch.allclose(form.squared_norms(BARE), expected, rtol=2e-6)
 
 
 def test_weighted_sums_are_those_of_the_formed_gradients(form):
@@ -78,7 +80,7 @@ def test_folding_adds_up_runs_of_rows(form, rows):
     folded = form.folded(rows)
     assert torch.allclose(folded.formed(), expected, atol=1e-5)
     norms = expected.double().flatten(1).square().sum(1)
-    assert torch.allclose(folded.squared_norms(), norms, rtol=1e-5)
+    assert torch.allclose(folded.squared_norms(BARE), norms, rtol=1e-5)
     weights = torch.linspace(-1, 1, len(expected))
     total = torch.einsum("n,n...->...", weights, expected)
     assert torch.allclose(folded.weighted_sum(weights), total, atol=1e-5)
@@ -158,7 +160,7 @@ def test_sums_of_forms_are_sums_of_gradients(parts):
     total = sum_of(parts)
     assert torch.allclose(total.formed(), expected, atol=1e-5)
     norms = expected.double().flatten(1).square().sum(1)
-    assert torch.allclose(total.squared_norms(), norms, rtol=1e-5)
+    assert torch.allclose(total.squared_norms(BARE), norms, rtol=1e-5)
     assert torch.allclose(total.weighted_sum(torch.ones(6)), expected.sum(0), atol=1e-4)
 
 
@@ -171,7 +173,7 @@ def test_a_tied_table_is_never_formed_for_each_example():
     both = sum_of([table, scores])
     assert isinstance(both.settled(), OuterSum)
     expected = (table.formed() + scores.formed()).double().flatten(1).square().sum(1)
-    assert torch.allclose(both.squared_norms(), expected, rtol=1e-5)
+    assert torch.allclose(both.squared_norms(BARE), expected, rtol=1e-5)
     assert both.shape == shape
 
 
@@ -209,10 +211,13 @@ def test_what_is_added_is_never_longer_than_the_clip_norm(by_gram, kind, t, size
 def test_without_the_allowance_for_cancellation_a_contribution_would_be_too_long(monkeypatch):
     """The planted bug: the exact norm (0) of a sum that float32 does not find to be 0."""
     part = cancelling("exact", 256, 1e9, 0)
+    # In an order in which no processor adds a term and its opposite up in pairs.
+    mixed = torch.randperm(256, generator=torch.Generator().manual_seed(0))
+    part = OuterSum(part.b[:, :, mixed], part.a[:, :, mixed], part.shape)
     factors = clip_factors(part.squared_norms().sqrt(), 1.0)
     assert part.weighted_sum(factors).double().norm() <= 1.0
     monkeypatch.setattr(forms, "MOST_CANCELLATION", float("inf"))
-    blind = Rounding(sums=0.0, outputs=0.0)
+    blind = Rounding(sums=0.0, outputs=0.0, additions=0.0)
     factors = clip_factors(part.squared_norms(blind).sqrt(), 1.0)
     assert part.weighted_sum(factors).double().norm() > 10.0
 
@@ -247,12 +252,13 @@ def test_an_example_that_cancels_does_not_blur_the_others():
 
 @pytest.mark.parametrize("t", [1, 4, 16, 64, 256])
 def test_terms_of_random_signs_are_clipped_by_their_norm(t):
-    """The allowance leaves what cancels by chance as it is, to a hundred-thousandth."""
+    """The allowance is t half bits of S, and S is sqrt(t) times what chance leaves of it."""
     torch.manual_seed(t)
     part = outer_sum(n=20, t=t, o=64, i=64)
     exact = part.formed().double().flatten(1).norm(dim=1)
     found = forms._gram_norms(part.b, part.a, FLOAT32).sqrt()
-    assert torch.allclose(found, exact, rtol=1e-5)
+    assert (found >= exact).all()
+    assert torch.allclose(found, exact, rtol=1e-5 + t**1.5 * 2.0**-24)
 
 
 def test_a_float32_gram_sum_would_be_off_by_more_than_the_margin():

@@ -29,6 +29,7 @@ from privet.privacy.rules.forms import (
     RankOne,
     Rounding,
     Stacked,
+    half_bit,
     safe_squares,
     sum_of,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "Stacked",
     "Windowed",
     "expansion",
+    "half_bit",
     "has_rule",
     "kept",
     "own_parameters",

@@ -17,10 +17,12 @@ longer than the clip norm, up to the rounding margin. Dense and LookUp measure t
 they add. RankOne's norm is a product and cannot cancel. A Gram sum can: sum_ts (b_t.b_s)(a_t.a_s)
 may be far below S^2, S = sum_t |b_t| |a_t|, while the float32 product that adds the example up has
 an error in proportion to S. Therefore the Gram sum is taken in double precision (relative error
-below 1e-12 at the cancellation that is allowed), the norm has `Rounding.sums` S added to it, and it
-is taken to be at least S / `MOST_CANCELLATION`: however much cancels, the terms of an example stay
-within that many clip norms. At the lengths t for which Gram sums are chosen, random signs cancel
-less than that, so honest examples are clipped by their norm.
+below 1e-12 at the cancellation that is allowed), the norm has (`Rounding.sums` + t
+`Rounding.additions`) S added to it, and it is taken to be at least S / `MOST_CANCELLATION`: however
+much cancels, the terms of an example stay within that many clip norms. A term takes part in at most
+t additions, each off by at most half of the last bit (2^-24 of its result), in whatever order and
+on whatever processor; equal terms, one after another, come near that. At the lengths t for which
+Gram sums are chosen, random signs cancel less, so honest examples are clipped by their norm.
 
 The factors may come in half precision (see `precision`). What is formed from them has single
 precision before it is measured, and so has every sum.
@@ -55,10 +57,12 @@ class Rounding:
     Attributes:
         sums: by the products that add gradients up.
         outputs: by a layer's output where norms are read from it, in proportion to |a_t|.
+        additions: by each addition of these products, in halves of the last bit.
     """
 
     sums: float
     outputs: float
+    additions: float = 1.0
 
 
 FLOAT32: Final = Rounding(sums=2.0**-22, outputs=2.0**-22)  # four float32 roundings
@@ -279,6 +283,11 @@ def at_least_single(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
 
 
+def half_bit(values: Tensor) -> float:
+    """What one addition of such numbers may be off by, in single precision at the coarsest."""
+    return torch.finfo(at_least_single(values.new_empty(0)).dtype).eps / 2
+
+
 def product_of(b: Tensor, a: Tensor) -> Tensor:
     """The product of (n, groups, rows, columns) matrices, in single precision at the coarsest."""
     if b.dtype != a.dtype:
@@ -293,22 +302,29 @@ def product_of(b: Tensor, a: Tensor) -> Tensor:
 
 def _gram_norms(b: Tensor, a: Tensor, rounding: Rounding) -> Tensor:
     """|sum_t b_t a_t^T|^2 = sum_ts (b_t.b_s)(a_t.a_s), no less than what cancellation allows."""
+    additions = b.shape[2] * half_bit(b)
     b, a = b.double(), a.double()
     products = (b @ b.transpose(2, 3)) * (a @ a.transpose(2, 3))
     uncancelled = products.diagonal(dim1=2, dim2=3).sqrt().sum(2)  # S = sum_t |b_t| |a_t|
     squares = products.sum((2, 3))
-    return safe_squares(squares, uncancelled, MOST_CANCELLATION, rounding).sum(1)
+    return safe_squares(squares, uncancelled, MOST_CANCELLATION, rounding, additions).sum(1)
 
 
 def safe_squares(
-    squares: Tensor, uncancelled: Tensor, most_cancellation: float, rounding: Rounding
+    squares: Tensor,
+    uncancelled: Tensor,
+    most_cancellation: float,
+    rounding: Rounding,
+    additions: float,
 ) -> Tensor:
     """Squared norms of gradients that will be added up by other products than were measured.
 
-    `uncancelled` is S; what rounding may add is in proportion to it.
+    `uncancelled` is S; what rounding may add is in proportion to it, and to the `additions` behind
+    one number, in half bits: of the product that adds up, and of the one that was measured unless
+    it was exact.
     """
     norms = torch.maximum(squares.clamp_min(0).sqrt(), uncancelled / most_cancellation)
-    return (norms + rounding.sums * uncancelled).square()
+    return (norms + (rounding.sums + additions * rounding.additions) * uncancelled).square()
 
 
 @final

@@ -45,6 +45,7 @@ from privet.privacy.rules.forms import (
     PerExample,
     Rounding,
     at_least_single,
+    half_bit,
     limit,
     product_of,
     safe_squares,
@@ -243,7 +244,8 @@ class Windowed(PerExample):
         )
         uncancelled = (lengths[0] * lengths[1]).sum((1, 2))
         squares = Dense(product_of(b, a)).squared_norms()
-        return safe_squares(squares, uncancelled, MEASURED_CANCELLATION, rounding)
+        twice = 2 * self.positions * half_bit(self.left)
+        return safe_squares(squares, uncancelled, MEASURED_CANCELLATION, rounding, twice)
 
     def _gram_norms(self, rounding: Rounding) -> Tensor:
         """Squared norms of each unit, its groups one by one."""
@@ -253,7 +255,8 @@ class Windowed(PerExample):
         products = (b @ b.transpose(2, 3)) * self._patch_gram()
         uncancelled = products.diagonal(dim1=2, dim2=3).sqrt().sum(2)
         squares = products.sum((2, 3))
-        return safe_squares(squares, uncancelled, MOST_CANCELLATION, rounding).sum(1)
+        additions = self.positions * half_bit(self.left)
+        return safe_squares(squares, uncancelled, MOST_CANCELLATION, rounding, additions).sum(1)
 
     def _patch_gram(self) -> Tensor:
         """a_t.a_s for all pairs, (units, groups, T, T), in double precision."""
