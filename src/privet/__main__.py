@@ -1,6 +1,6 @@
 """`python -m privet` is `privet`."""
 
-from privet.cli import main
+from privet.cli import console
 
 if __name__ == "__main__":
-    main()
+    console()

@@ -65,8 +65,27 @@ class Terminated(KeyboardInterrupt):
     """Asked to end by SIGTERM: the same as Ctrl-C, with an exit code of its own."""
 
 
+def console() -> None:
+    """The console script: `main`, and under torchrun an end that PyTorch cannot spoil.
+
+    A process of several that winds down is at times aborted by PyTorch (`ranks.hang_up` says why),
+    when all is done and written; torchrun then stops the others. So it leaves without winding down.
+    """
+    try:
+        main()
+    except SystemExit as end:
+        if not _one_of_several():
+            raise
+        from privet.engine.ranks import hang_up
+
+        hang_up()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 1)
+
+
 def main(arguments: list[str] | None = None) -> None:
-    """The console script: run a verb, turn errors into one line and an exit code."""
+    """Run a verb, turn errors into one line and an exit code."""
     try:
         with _terminated_like_interrupted():
             result = app(
@@ -109,7 +128,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
         repeated.append(again)
 
     repeated: list[threading.Timer] = []
-    if os.environ.get("WORLD_SIZE", "1") != "1":
+    if _one_of_several():
         yield
         return
     before, hook = signal.signal(signal.SIGTERM, stop), sys.unraisablehook
@@ -143,7 +162,12 @@ def _fail(message: str, code: int) -> None:
 
 def _follows() -> bool:
     """Whether `torchrun` started this process as another than the lead, which speaks for all."""
-    return os.environ.get("WORLD_SIZE", "1") != "1" and os.environ.get("RANK", "0") != "0"
+    return _one_of_several() and os.environ.get("RANK", "0") != "0"
+
+
+def _one_of_several() -> bool:
+    """Whether `torchrun` started this process, and others with it."""
+    return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
 @app.command
@@ -558,4 +582,4 @@ def _progress(*, quiet: bool, of_trials: bool = False) -> Iterator[Callable[[Any
 
 
 if __name__ == "__main__":
-    main()
+    console()

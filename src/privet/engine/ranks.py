@@ -37,6 +37,7 @@ import atexit
 import io
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -57,6 +58,7 @@ from privet.privacy.randomness import Randomness, SecretStream
 
 LEAD: Final = 0
 RAISED_BY_ALL: Final = "every process of this run raises this error"
+LETTING_GO_SECONDS: Final = 0.2
 PATIENCE: Final = timedelta(minutes=30)  # with a process that is at work; one that died is noticed
 
 
@@ -83,7 +85,7 @@ class Ranks:
             ranks._first_fault(None)  # nobody goes while another still listens
         except BaseException as error:
             if ranks.size > 1 and RAISED_BY_ALL not in getattr(error, "__notes__", ()):
-                _hang_up()
+                hang_up()
             raise
 
     @classmethod
@@ -261,11 +263,18 @@ def _make_group() -> None:
             fix="start them with torchrun; or unset WORLD_SIZE to run one",
         ) from None
     _groups_made.append(backend)
-    atexit.register(_hang_up)
+    atexit.register(hang_up)
 
 
-def _hang_up() -> None:
+def hang_up() -> None:
+    """Leave the other processes, if there are any; nothing that needs them can follow.
+
+    Threads of gloo let go of the last tensors when they come to it, and need Python for that: one
+    that comes while the interpreter winds down aborts the process ("terminate called without an
+    active exception"). So they get a moment.
+    """
     if dist.is_available() and dist.is_initialized():
+        time.sleep(LETTING_GO_SECONDS)
         dist.destroy_process_group()
 
 
