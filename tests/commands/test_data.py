@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from privet.cli import app
@@ -51,3 +53,25 @@ def test_a_unit_that_is_only_a_name_is_called_one_record(visits, capfd):
 def test_nothing_is_noted_where_nothing_is_in_doubt(visits, capfd, more):
     declare(visits, *more)
     assert capfd.readouterr().err == ""
+
+
+def test_the_list_and_its_help_tell_of_halves(capfd):
+    app(["data", "list"], result_action="return_value")
+    assert "halves of the training records: NAME/first, NAME/second" in capfd.readouterr().out
+    app(["data", "list", "--help"], result_action="return_value")
+    assert "NAME/first and NAME/second" in capfd.readouterr().out
+
+
+def test_a_half_is_trained_on_and_found_again(tmp_path, capfd):
+    run = str(tmp_path / "run")
+    options = ("--data", "digits/first", "--model", "linear", "--epochs", "1", "--out", run)
+    app(["train", "plain", *options, "--json"], result_action="return_value")
+    card = json.loads(capfd.readouterr().out)
+    assert (card["data"]["name"], card["data"]["nominal_size"]) == ("digits/first", 718)
+    app(
+        ["attack", run, "--attacks", "fgsm", "--sizes", "0.1", "--json"],
+        result_action="return_value",
+    )
+    assert json.loads(capfd.readouterr().out)["data"] == "digits/first"
+    app(["ledger", "show", "digits/first", "--json"], result_action="return_value")
+    assert json.loads(capfd.readouterr().out)[0]["name"] == "digits/first"

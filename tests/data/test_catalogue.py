@@ -4,6 +4,7 @@ import gzip
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,6 +55,66 @@ def test_a_set_is_loaded_from_the_named_folder(tmp_path, name):
     assert data.nominal_size == 60_000, "declared, whatever the files hold"
     assert data.test_is_public
     assert str(tmp_path) not in data.source, "a release must not tell folders"
+
+
+@pytest.mark.parametrize(("name", "size"), [("digits", 1437), ("mnist", 6)])
+def test_halves_are_disjoint_and_together_all(name, size, tmp_path, monkeypatch):
+    write_idx_folder(tmp_path / "mnist")
+    few = replace(catalogue.CATALOGUE[name], nominal_size=size)
+    monkeypatch.setitem(catalogue.CATALOGUE, name, few)
+    whole, first, second = (load(f"{name}{h}", tmp_path) for h in ("", "/first", "/second"))
+    assert (len(first.train), len(second.train)) == (size // 2, size - size // 2)
+    assert (first.nominal_size, second.nominal_size) == (size // 2, size - size // 2)
+    assert np.array_equal(np.concatenate([first.train.x, second.train.x]), whole.train.x)
+    assert np.array_equal(np.concatenate([first.train.y, second.train.y]), whole.train.y)
+    for half, called in ((first, "first"), (second, "second")):
+        assert half.name == f"{name}/{called}"
+        assert half.source == f"{whole.source}; the {called} half of the training records"
+        assert np.array_equal(half.test.x, whole.test.x)
+        assert half.test_is_public
+        assert (half.bounds, half.classes) == (whole.bounds, whole.classes)
+        assert half.parents == ()  # or the halves would count as related by the whole
+
+
+def test_the_cut_is_declared_and_not_counted(tmp_path, monkeypatch):
+    """One record fewer in the files moves no cut: of 6 records, declared as 8, 4 come first."""
+    write_idx_folder(tmp_path / "mnist")
+    entry = replace(catalogue.CATALOGUE["mnist"], nominal_size=8)
+    monkeypatch.setitem(catalogue.CATALOGUE, "mnist", entry)
+    assert [len(load(f"mnist/{h}", tmp_path).train) for h in ("first", "second")] == [4, 2]
+
+
+@pytest.mark.parametrize("name", ["mnist/third", "mnist/", "mnist/first/second", "mnist/First"])
+def test_other_parts_are_refused(name):
+    with pytest.raises(InputError, match="unknown part of a data set") as caught:
+        load(name)
+    assert f"got '{name}', expected 'mnist', or its half 'mnist/first' or" in str(caught.value)
+
+
+def test_a_half_of_an_unknown_set_leads_to_the_half_of_the_nearest():
+    with pytest.raises(InputError, match="did you mean 'mnist/first'"):
+        load("minst/first")
+    with pytest.raises(InputError, match="unknown data set: got 'runs/first'"):
+        load("runs/first")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ("mnist", "mnist", True),
+        ("mnist", "mnist/first", True),
+        ("mnist/second", "mnist", True),
+        ("mnist/first", "mnist/first", True),
+        ("mnist/first", "mnist/second", False),
+        ("mnist", "digits/first", False),
+        ("mnist/first", "fashion-mnist/first", False),
+        ("clinic", "clinic/first", False),  # not of the catalogue: two names of the user's
+        ("clinic/first", "clinic/first", True),
+        ("mnist", "mnist/odd", False),
+    ],
+)
+def test_names_tell_what_shares_records(one, other, shared):
+    assert catalogue.share_records(one, other) == catalogue.share_records(other, one) == shared
 
 
 def test_the_files_of_another_set_are_refused(tmp_path):

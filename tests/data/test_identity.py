@@ -4,6 +4,7 @@ import dp_accounting as dp
 import numpy as np
 import pytest
 
+from privet.data import catalogue
 from privet.data.dataset import Bounds, Split
 from privet.data.identity import (
     enter_in_ledger,
@@ -141,6 +142,37 @@ def test_the_same_unit_under_two_names_is_added_up(make_data, ledger):
     spend(ledger, data)
     spend(ledger, replace(data, name="again"))
     assert {run.dataset for run in ledger.account("again").runs} == {"by user", "again"}
+
+
+def test_a_half_is_related_to_its_whole_and_not_to_the_other_half(make_data, ledger, monkeypatch):
+    """By its records, whatever the names are: no parent is declared."""
+    made = make_data()
+    monkeypatch.setattr(catalogue, "_load_entry", lambda *_: replace(made, name="mnist"))
+    for half in ("mnist/first", "mnist/second"):
+        spend(ledger, catalogue.load(half))
+    first = ledger.account("mnist/first")
+    assert first.related == ()
+    assert {run.dataset for run in first.runs} == {"mnist/first"}
+    spend(ledger, catalogue.load("mnist"))
+    for name, related in (
+        ("mnist/first", ("mnist",)),
+        ("mnist/second", ("mnist",)),
+        ("mnist", ("mnist/first", "mnist/second")),
+    ):
+        account = ledger.account(name)
+        assert account.related == related
+        assert {run.dataset for run in account.runs} == {name, *related}
+
+
+def test_halves_that_hold_the_same_record_are_related(make_data, ledger, monkeypatch):
+    made = make_data()
+    x = made.train.x.copy()
+    x[-1] = x[0]
+    twice = replace(made, name="mnist", train=split(x, made.train.y))
+    monkeypatch.setattr(catalogue, "_load_entry", lambda *_: twice)
+    for half in ("mnist/first", "mnist/second"):
+        enter_in_ledger(catalogue.load(half), ledger)
+    assert ledger.account("mnist/first").related == ("mnist/second",)
 
 
 def test_other_peoples_records_may_have_another_unit(make_data, ledger):

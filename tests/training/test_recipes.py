@@ -31,6 +31,13 @@ def test_on_the_data_it_was_tuned_on_the_choice_is_uncharged(recipe):
     assert "overridden" not in at_home.detail + abroad.detail
 
 
+@pytest.mark.parametrize("half", ["mnist/first", "mnist/second"])
+def test_a_half_of_the_data_it_was_tuned_on_is_no_other_data(half):
+    assert tuning_of("mnist", half, {}).kind == "uncharged"
+    assert tuning_of(None, half, {"model": "still-cnn"}).kind == "uncharged"
+    assert tuning_of("mnist", half.replace("mnist", "fashion-mnist"), {}).kind == "public"
+
+
 def test_without_a_recipe_the_settings_are_the_users_word():
     assert tuning_of(None, "mnist", {}).kind == "declared"
 

@@ -16,6 +16,8 @@ data_app = App(name="data", help="Data sets: what is here, and declaring your ow
 def list_data(*, data_dir: DataDir = None, json: Json = False) -> None:
     """List the named data sets and where each was found.
 
+    NAME/first and NAME/second are the halves of a set's training records.
+
     Parameters
     ----------
     data_dir
@@ -44,6 +46,7 @@ def list_data(*, data_dir: DataDir = None, json: Json = False) -> None:
             entry.licence,
         )
     out.print(table)
+    out.print("halves of the training records: NAME/first, NAME/second", highlight=False)
 
 
 @data_app.command

@@ -1,12 +1,18 @@
 """The named data sets, with the facts that are public about each of them.
 
 Sizes, bounds and classes are literals: they are declared, never measured on the files.
+
+NAME/first and NAME/second are the halves of the training records of NAME, in the order of the
+files, each a data set of its own: one for what must not have seen the other. They are cut at half
+of the declared size, never of the counted one. Neighbours differ by a record of a half; where the
+cut lies is a constant of the published files.
 """
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +20,8 @@ from privet.data import cifar, idx, locate
 from privet.data.dataset import Bounds, Dataset, Split
 from privet.data.description import ARRAY_SUFFIXES, TABLE_SUFFIXES, load_description
 from privet.errors import InputError
+
+HALVES: Final = ("first", "second")
 
 _DIGITS = tuple(str(digit) for digit in range(10))
 _GARMENTS = (
@@ -57,7 +65,7 @@ class Availability:
 
 
 def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Dataset:
-    """Load a named data set, or the user's own through its description file (.toml)."""
+    """Load a named data set or a half of it, or the user's own by its description file (.toml)."""
     suffix = Path(name_or_path).suffix.lower()
     if suffix == ".toml":
         return load_description(name_or_path)
@@ -68,7 +76,22 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Datase
             expected="a data set's name or a description file (.toml)",
             fix=f"declare its public facts: privet data declare {name_or_path} ...",
         )
-    return _load_entry(_entry(str(name_or_path)), data_dir)
+    whole, half = _parts(str(name_or_path))
+    data = _load_entry(CATALOGUE[whole], data_dir)
+    return _half_of(data, half) if half else data
+
+
+def share_records(one: str, other: str) -> bool:
+    """Whether two names stand for common training records, as far as names tell.
+
+    A set and its halves do, its two halves do not. Of names that are not in the catalogue each
+    stands for itself alone.
+    """
+    if one == other:
+        return True
+    (whole, _, half), (other_whole, _, other_half) = one.partition("/"), other.partition("/")
+    halved = {half, other_half} - {""}
+    return whole == other_whole and whole in CATALOGUE and len(halved) == 1 and halved <= {*HALVES}
 
 
 def available(data_dir: str | Path | None = None) -> list[Availability]:
@@ -76,15 +99,37 @@ def available(data_dir: str | Path | None = None) -> list[Availability]:
     return [_availability(entry, data_dir) for entry in CATALOGUE.values()]
 
 
-def _entry(name: str) -> Entry:
-    if name in CATALOGUE:
-        return CATALOGUE[name]
-    near = difflib.get_close_matches(name.lower(), CATALOGUE, 1)
-    raise InputError(
-        "unknown data set",
-        got=repr(name),
-        expected=f"one of {', '.join(CATALOGUE)}, or a description file (.toml)",
-        fix=f"did you mean '{near[0]}'?" if near else "see privet data list",
+def _parts(name: str) -> tuple[str, str]:
+    """A name of the catalogue, and which half of it ("" for the whole); others are bad input."""
+    whole, slash, half = name.partition("/")
+    if whole not in CATALOGUE:
+        near = difflib.get_close_matches(whole.lower(), CATALOGUE, 1)
+        raise InputError(
+            "unknown data set",
+            got=repr(name),
+            expected=f"one of {', '.join(CATALOGUE)}, or a description file (.toml)",
+            fix=f"did you mean '{near[0]}{slash}{half}'?" if near else "see privet data list",
+        )
+    if slash and half not in HALVES:
+        raise InputError(
+            "unknown part of a data set",
+            got=repr(name),
+            expected=f"'{whole}', or its half " + " or ".join(f"'{whole}/{h}'" for h in HALVES),
+        )
+    return whole, half
+
+
+def _half_of(data: Dataset, half: str) -> Dataset:
+    """Records before the middle of the declared size, or those from there on; all of the test."""
+    middle = data.nominal_size // 2
+    first = half == HALVES[0]
+    chosen = (np.arange(len(data.train)) < middle) == first
+    return replace(
+        data,
+        name=f"{data.name}/{half}",
+        train=data.train.part(chosen),
+        nominal_size=middle if first else data.nominal_size - middle,
+        source=f"{data.source}; the {half} half of the training records",
     )
 
 

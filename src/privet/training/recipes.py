@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from privet.data.catalogue import share_records
 from privet.engine.tuned import DECLARED, Tuning
 from privet.errors import InputError
 
@@ -159,7 +160,7 @@ def tuning_of(recipe: str | None, data: str, used: Mapping[str, Any]) -> Tuning:
     if recipe is None:
         return _tuning_of_network(str(used.get("model")), data)
     source, overridden = find_recipe(recipe).tuned_on, _overridden(find_recipe(recipe), used)
-    if source == data:
+    if share_records(source, data):
         return Tuning(
             kind="uncharged",
             detail=f"recipe '{recipe}' was tuned on a part of these training records, at no charge"
@@ -169,7 +170,7 @@ def tuning_of(recipe: str | None, data: str, used: Mapping[str, Any]) -> Tuning:
 
 
 def _tuning_of_network(model: str, data: str) -> Tuning:
-    if TUNED_NETWORKS.get(model) != data:
+    if not share_records(TUNED_NETWORKS.get(model, ""), data):
         return DECLARED
     return Tuning(
         kind="uncharged",
