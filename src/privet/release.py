@@ -31,6 +31,7 @@ from privet.errors import InputError
 from privet.files import read_json, write_atomically, write_json
 from privet.guarantee import Privacy, strongest_proved
 from privet.models import create
+from privet.models.denoised import before_own_classifier, has_own_classifier
 
 CUSTOM: Final = "custom"
 RELEASED_FILES: Final = ("weights.safetensors", "config.json", "trust.json", "report.html")
@@ -94,7 +95,7 @@ class Release:
         if (folder / MANIFEST).exists():
             raise InputError("a release is already there", got=folder, fix="choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        weights = {k: v.detach().cpu().contiguous() for k, v in _named_once(self.model).items()}
+        weights = {k: v.detach().cpu().contiguous() for k, v in named_once(self.model).items()}
         write_atomically(folder / "weights.safetensors", safetensors.torch.save(weights))
         write_json(folder / "config.json", self.config)
         _write_card(folder, self.trust)
@@ -102,12 +103,15 @@ class Release:
 
     @classmethod
     def load(cls, folder: str | Path, model: nn.Module | None = None) -> Self:
-        """Read a release; `model` is needed only for one that was trained on a user's own."""
+        """Read a release; `model` is needed only for one that was trained on a user's own.
+
+        Of a denoiser before a user's own classifier it is the classifier.
+        """
         folder = Path(folder)
         if not folder.is_dir():
             raise InputError("no such release", got=folder, expected="a folder made by privet")
         config, trust = read_json(folder / "config.json"), read_json(folder / "trust.json")
-        built = model if model is not None else _build(config, folder)
+        built = _build(config, folder, model)
         weights = read_weights(folder / "weights.safetensors")
         try:
             missing, unexpected = built.load_state_dict(weights, strict=False)
@@ -115,7 +119,7 @@ class Release:
             raise InputError(
                 "weights do not fit the model", got=str(error).splitlines()[-1].strip()
             ) from None
-        shared = set(built.state_dict()) - set(_named_once(built))
+        shared = set(built.state_dict()) - set(named_once(built))
         if unexpected or set(missing) - shared:
             raise InputError("weights do not fit the model", got=f"{(unexpected or missing)[0]}")
         return cls(model=built, config=config, trust=trust)
@@ -279,7 +283,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _named_once(model: nn.Module) -> dict[str, Tensor]:
+def named_once(model: nn.Module) -> dict[str, Tensor]:
     """State without the second names of shared tensors, which safetensors would refuse."""
     seen: dict[int, str] = {}
     return {
@@ -289,13 +293,16 @@ def _named_once(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _build(config: Mapping[str, Any], folder: Path) -> nn.Module:
+def _build(config: Mapping[str, Any], folder: Path, given: nn.Module | None) -> nn.Module:
     try:
         name, shape, n_classes = config["model"], tuple(config["shape"]), len(config["classes"])
     except (KeyError, TypeError):
         raise InputError(
             "corrupt config.json", got=folder, expected="model, shape, classes"
         ) from None
+    if given is not None:
+        behind = has_own_classifier(name)
+        return before_own_classifier(name, shape, given) if behind else given
     if name == CUSTOM:
         raise InputError(
             "this release was trained on a user's own model",

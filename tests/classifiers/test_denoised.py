@@ -193,7 +193,7 @@ def test_a_file_that_declares_another_shape_is_refused_before_it_is_run(
     """An operator that would take any shape hides nothing: the file says what it was made for."""
     pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
     path = declared(tmp_path / "d.onnx", inputs, outputs, node(operator, "x", "y"))
-    monkeypatch.setattr("privet.classifiers.onnx_file._session", lambda path: pytest.fail("run"))
+    monkeypatch.setattr("privet.models.onnx_graph._session", lambda content: pytest.fail("run"))
     with pytest.raises(InputError, match=said) as caught:
         denoised(open_classifier(diagonal, shape=(2,)), path)
     assert "\n" not in str(caught.value)

@@ -62,11 +62,11 @@ def _opened(
         raise InputError(
             "not a denoiser", got=path, expected="a module or an .onnx file from images to images"
         )
-    from privet.classifiers.onnx_file import read_onnx
+    from privet.models.onnx_graph import file_content, read_onnx
 
-    read = read_onnx(path, device=classifier.device, ends=classifier.shape)
-    content = hashlib.sha256(path.read_bytes()).hexdigest()
-    return read.apply, read.differentiable, path.name, lambda: content
+    content = file_content(path)
+    read = read_onnx(content, device=classifier.device, ends=classifier.shape)
+    return read.apply, read.differentiable, path.name, hashlib.sha256(content).hexdigest
 
 
 def _require_same_shape(clean: Callable[[Tensor], Tensor], classifier: Classifier) -> None:

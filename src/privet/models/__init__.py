@@ -2,10 +2,12 @@
 
 from privet.models import adlm_net as adlm_net
 from privet.models import contrast as contrast
+from privet.models import denoised as denoised
 from privet.models import groupnorm as groupnorm
 from privet.models import local as local
 from privet.models import published as published
 from privet.models import published_noised as published_noised
+from privet.models import residual as residual
 from privet.models import scatternet as scatternet
 from privet.models import wideresnet as wideresnet
 from privet.models.finetune import freeze, trainable_report
