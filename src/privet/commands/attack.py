@@ -1,6 +1,7 @@
 """`privet attack`: how a release holds against adversarial inputs."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,9 +18,12 @@ from privet.commands.subjects import (
     numbers,
     require_own_folder,
 )
+from privet.errors import InputError
 
 if TYPE_CHECKING:
     from privet.attacks import AttackResult
+    from privet.classifiers import Classifier
+    from privet.release import Release
 
 DEFAULTS: Final = {"l1": "fgsm,pgd"}
 DEFAULT: Final = "fgsm,pgd,apgd-ce,deepfool,square"
@@ -37,6 +41,7 @@ def attack(
     examples: int = 500,
     steps: int | None = None,
     eot: int = 1,
+    scale: str | None = None,
     seed: int = 0,
     device: str = "cpu",
     out_folder: Annotated[Path | None, Parameter(name="--out")] = None,
@@ -73,6 +78,10 @@ def attack(
         Of ifgsm, mim, pgd and apgd; default: 40, apgd 100.
     eot
         Draws of a random classifier averaged in each gradient and check.
+    scale
+        Attack the classifier behind Gaussian noise of this deviation, inputs in [0, 1], as
+        smoothing uses it; own: the noise it was trained with. Default: no noise. Give --eot 20,
+        too.
     seed
         Of random starts and moves.
     device
@@ -97,12 +106,13 @@ def attack(
     require_finished(release)
     loaded = Release.load(release)
     dataset = data_of(loaded, data, data_dir)
+    noise = _scale(scale, loaded)
     measured = require_recordable(release, dataset, record=record)
     x, y = chosen_examples(loaded, dataset, examples)
     with _bar(len(names), quiet=json) as watch:
         result = sweep(
             names,
-            open_classifier(loaded, device=device_named(device)),
+            _behind(noise, open_classifier(loaded, device=device_named(device)), seed),
             x,
             y,
             norm=norm,  # type: ignore[arg-type]  # checked there
@@ -113,11 +123,41 @@ def attack(
             watch=watch,
         )
     found = {"release": str(release), "data": dataset.name, **result.to_json()}
+    if noise:
+        found["input_noise"] = noise
     if not dataset.test_is_public:
         found["private"] = "computed on private test records: not for release"
     _tell(result, found, out_folder, as_json=json)
     if record:
         record_attacks(release, found, of=measured)
+
+
+def _scale(asked: str | None, release: "Release") -> float:
+    """The deviation that `--scale` asks for; 0 for none."""
+    from privet.certification import Gaussian
+    from privet.training.own_noise import own_noise
+
+    if asked is None:
+        return 0.0
+    if asked != "own":
+        values = [] if asked == "" else numbers(asked, "scale")
+        if len(values) != 1 or not 0.0 < values[0] < math.inf:
+            raise InputError(
+                "bad --scale", got=f"'{asked}'", expected="a positive number, or own", fix="0.25"
+            )
+        return values[0]
+    own = own_noise(release)
+    if not isinstance(own, Gaussian):
+        raise InputError(
+            "noise that is not only on the input", got=type(own).__name__, fix="say --scale 0.25"
+        )
+    return own.scale
+
+
+def _behind(scale: float, classifier: "Classifier", seed: int) -> "Classifier":
+    from privet.classifiers.noisy import noisy
+
+    return noisy(classifier, scale, seed=seed) if scale else classifier
 
 
 def _tell(

@@ -195,6 +195,58 @@ class OwnOptions:
         securesgd: share of the variance that is redistributed; default 0.5.
     warmup_epochs
         securesgd: under the paper analysis, passes before the redistribution; default 9.
+    classifier
+        transdenoiser: the fixed classifier: a release's folder, an .onnx file, or a network of
+        `privet models`, torchvision:NAME or timm:NAME, with its weights.
+    classifier_weights
+        transdenoiser: of a network: .safetensors, .npz or .pt.
+    classifier_low
+        transdenoiser: what an input of 0 means to the classifier; default 0.
+    classifier_high
+        transdenoiser: what an input of 1 means to it; default 1.
+    classifier_mean
+        transdenoiser: of its normalisation, a number a channel, separated by commas.
+    classifier_std
+        transdenoiser: the same for the deviation.
+    public_classifier
+        transdenoiser: your statement, in words, that the private records had no part in the
+        classifier: where it is from. Recorded; the guarantee rests on it.
+    private_classifier
+        transdenoiser: say instead that they may have had one: then the guarantee covers the
+        denoiser only, and the whole has no epsilon.
+    denoiser
+        transdenoiser: unet-W (a small U-Net of width W; default unet-16) or conv (the paper's, for
+        28x28 and 32x32).
+    sigma
+        transdenoiser: deviation of the noise that the denoiser takes away and that certify adds,
+        inputs in [0, 1]; default 0.25.
+    start
+        transdenoiser: a release of this method on public records whose denoiser is the first one.
+    mse_weight
+        transdenoiser: of the reconstruction; default 1.
+    stability
+        transdenoiser: weight of the classifier's loss on denoised images; default 0.
+    stability_target
+        transdenoiser: classifier (its answer to the clean image, default) or labels.
+    slices
+        transdenoiser: which parts of the denoiser are trained: all (default), or some of
+        first,middle,last.
+    ablation
+        transdenoiser: under the paper analysis, none (default), nodp (no noise on gradients, no
+        claim, no --epsilon), sepdp (full noise, nothing credited), inp_0.1 (sigma 0.1).
+    xi_up
+        transdenoiser: under the paper analysis, full noise in units of the clip norm; default: the
+        least for which its accountant makes the claim.
+    xi_low
+        transdenoiser: under the paper analysis, what is credited below it does not count.
+    credited_steps
+        transdenoiser: under the paper analysis, what credit is multiplied with; default: the steps.
+    credited_examples
+        transdenoiser: under the paper analysis, images of a batch that credit is computed from;
+        default: one in 32.
+    credit
+        transdenoiser: under the paper analysis, clipped (the text, default) or unclipped (the
+        authors' program).
     """
 
     xi: float | None = None
@@ -225,6 +277,27 @@ class OwnOptions:
     noise_sharing: str | None = None
     affine_share: float | None = None
     pretraining_epochs: float | None = None
+    classifier: str | None = None
+    classifier_weights: str | None = None
+    classifier_low: float | None = None
+    classifier_high: float | None = None
+    classifier_mean: str | None = None
+    classifier_std: str | None = None
+    public_classifier: str | None = None
+    private_classifier: bool | None = None
+    denoiser: str | None = None
+    sigma: float | None = None
+    start: str | None = None
+    mse_weight: float | None = None
+    stability: float | None = None
+    stability_target: str | None = None
+    slices: str | None = None
+    ablation: str | None = None
+    xi_up: float | None = None
+    xi_low: float | None = None
+    credited_steps: int | None = None
+    credited_examples: int | None = None
+    credit: str | None = None
 
 
 def given(*options: TrainingOptions | OwnOptions) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def record_attacks(release: Path, found: dict[str, Any], *, of: str) -> None:
     """One row for each attack and size, the worst case over several, and every warning."""
     from privet.release import add_measured
 
-    common = {name: found[name] for name in ("data", "norm", "examples", "clean_accuracy")}
+    named = ("data", "norm", "examples", "clean_accuracy", "input_noise")
+    common = {name: found[name] for name in named if name in found}
     by_attack = {entry["attack"]: entry["accuracy"] for entry in found["attacks"]}
     settings = {entry["attack"]: entry["settings"] for entry in found["attacks"]}
     worst = {"worst case": found["robust_accuracy"]} if len(by_attack) > 1 else {}

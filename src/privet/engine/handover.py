@@ -1,7 +1,7 @@
 """From a finished trainer to a release: what is said about it, and on what basis."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
@@ -16,6 +16,7 @@ from privet.data.dataset import Dataset
 from privet.data.identity import set_digest
 from privet.engine.arguments import require_dataset, shown
 from privet.engine.assumptions import assumptions_of
+from privet.engine.fixed_parts import FIELD, FixedPart, reasons_to_withhold
 from privet.engine.trainer import PrivateTrainer
 from privet.engine.tuned import DECLARED, Tuning
 from privet.errors import InputError
@@ -59,17 +60,24 @@ def state(
     config: Mapping[str, Any] | None,
     tuning: Tuning = DECLARED,
     model: nn.Module | None = None,
+    fixed: Sequence[FixedPart] = (),
 ) -> Release:
     """The release, while the run stays open: a run with a folder is closed once it is saved.
 
     Where this run is the best of several, `tuning` says so, and the guarantee is that of all.
-    `model` is what is released where that is made of the trained model, without the records.
+    `model` is what is released where that is made of the trained model, without the records;
+    `fixed` are the parts of it that this run did not learn.
     """
     trainer.untouched.require()
     trainer.require_unchanged_buffers()
     _require_same_data(trainer, data, tuning)
     events = _events(trainer, data, tuning)
-    withheld = [] if trainer.randomness.secret else [KNOWN_NOISE]
+    withheld = [
+        *([] if trainer.randomness.secret else [KNOWN_NOISE]),
+        *reasons_to_withhold(
+            fixed, [e for _, e in events], trainer.plan.delta, trainer.plan.sampler.adjacencies[0]
+        ),
+    ]
     trust: dict[str, Any] = {
         "format": "privet-trust/1",
         "method": method,
@@ -93,6 +101,8 @@ def state(
             config=config or {},
         ),
     }
+    if fixed:
+        trust[FIELD] = [part.to_json() for part in fixed]
     if not withheld:
         proved = _guarantees(trainer, data, [e for _, e in events], assumptions_of(trust))
         trust["privacy"] = [guarantee.to_json() for guarantee in proved]

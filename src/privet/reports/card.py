@@ -145,6 +145,18 @@ def tuning(trust: Mapping[str, Any]) -> Tuning:
     )
 
 
+def fixed_parts(trust: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Parts that the run did not learn, each with where it is from and what was said of it."""
+    parts = [part for part in trust.get("fixed_parts") or () if isinstance(part, Mapping)]
+    return [(str(part.get("part", "part")), _as_it_came(part)) for part in parts]
+
+
+def _as_it_came(part: Mapping[str, Any]) -> str:
+    known = "public" if part.get("public") is True else "NOT public"
+    digest = str(part.get("digest", "none stated"))[:12]
+    return f"{known}: {part.get('statement')} ({part.get('source')}, digest {digest})"
+
+
 def headline(trust: Mapping[str, Any]) -> Headline:
     """Sum the card up in one sentence that is plain and exactly true."""
     if withheld(trust) and trust.get("analysis") != "paper":

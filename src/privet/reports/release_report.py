@@ -244,7 +244,8 @@ def _shortened(items: list[Any]) -> str:
 
 def _provenance(trust: Mapping[str, Any]) -> dict[str, str]:
     provenance = _part(trust, "provenance")
-    return _texts({key: value for key, value in provenance.items() if key != "config"})
+    facts = _texts({key: value for key, value in provenance.items() if key != "config"})
+    return facts | {f"{part}, taken as it came": text for part, text in card.fixed_parts(trust)}
 
 
 def _settings(trust: Mapping[str, Any]) -> dict[str, str]:

@@ -55,6 +55,7 @@ def _rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
     yield from _caution_row(trust)
     yield "mechanism", _plain(_mechanism(trust.get("mechanism") or {}))
     yield from (("", _plain(note)) for note in notes)
+    yield from ((part, _plain(text, _ONE_LINE)) for part, text in card.fixed_parts(trust))
     tuning = card.tuning(trust)
     yield "tuning", _plain(tuning.sentence)
     if tuning.chosen:

@@ -250,6 +250,7 @@ def _closed(
         config=asdict(settings) | {"noise_seed": None},
         tuning=tuning_of(settings.recipe, data.name, asdict(settings)),
         model=settings.made_of(trainer.released_model(), data, trainer.plan),
+        fixed=settings.fixed_parts(data),
     )
     if folder is not None:
         write_json(folder.figures, private_figures(release, data), private=True)

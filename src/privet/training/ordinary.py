@@ -13,6 +13,7 @@ from privet.data.dataset import Dataset
 from privet.engine.adversary import Adversary
 from privet.engine.arguments import shown
 from privet.engine.examples import CONTRIBUTION, Augmentation
+from privet.engine.fixed_parts import FixedPart
 from privet.errors import InputError
 from privet.models import create, default_model
 from privet.models.augmentation import AUGMENTATIONS, Views
@@ -148,7 +149,7 @@ class OrdinarySettings(ABC):
             raise InputError(
                 "bad input_noise", got=self.input_noise, expected="a finite number, at least 0"
             )
-        if self.views > 1 and self.augment == "none" and not self.input_noise:
+        if self.views > 1 and self.augment == "none" and not self._copies_differ:
             raise InputError(
                 "several views of nothing",
                 got=f"views {self.views}",
@@ -168,6 +169,11 @@ class OrdinarySettings(ABC):
                 expected="one of the two: attacks keep to [0, 1], noise does not",
                 fix="leave out --adversarial or --input-noise",
             )
+
+    @property
+    def _copies_differ(self) -> bool:
+        """Whether copies of an example, none of them moved, are different to the network."""
+        return self.input_noise > 0
 
     @property
     def _attack_adds_noise(self) -> bool:
@@ -194,6 +200,10 @@ class OrdinarySettings(ABC):
         """What is trained, for filled settings; its first weights are those of the seed."""
         assert self.model is not None
         return create(self.model, data.shape, len(data.classes), init_seed=self.init_seed)
+
+    def fixed_parts(self, data: Dataset) -> tuple[FixedPart, ...]:
+        """What is released and was not learned by the run; most methods have no such part."""
+        return ()
 
     def constrained(
         self, optimizer: torch.optim.Optimizer, model: nn.Module, shape: tuple[int, ...]

@@ -58,7 +58,8 @@ class PublishedCertificate:
 def own_noise(release: Release) -> SmoothingNoise:
     """The noise that the release was trained with, as `certify` and `predict` want it.
 
-    That of a noise layer, or of the settings `input_noise` and `hidden_noise` of any method.
+    That of a noise layer, or of the settings `input_noise` and `hidden_noise` of any method, or the
+    `sigma` of a denoiser.
     """
     if _kind_of(release) is None:
         return _by_settings(release)
@@ -85,7 +86,7 @@ def _by_settings(release: Release) -> SmoothingNoise:
             fix="privet.certification.verified_inference has its certificate; or say --scale",
         )
     config = release.trust["provenance"]["config"]
-    on_input = float(config.get("input_noise") or 0.0)
+    on_input = float(config.get("sigma") or config.get("input_noise") or 0.0)
     hidden = float(config.get("hidden_noise") or 0.0)
     if hidden:
         return HiddenGaussian(hidden, input_scale=on_input)

@@ -2,22 +2,27 @@
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from typing import Any, Final
+
+from torch import nn
 
 from privet.data.dataset import Dataset
 from privet.engine.arguments import require_dataset, require_ledger, shown
 from privet.errors import InputError
 from privet.release import Release
-from privet.training import adlm, dpsgd, local_records, pixeldp, plain
+from privet.training import adlm, dpsgd, local_records, pixeldp, plain, transdenoiser
+from privet.training.classifier_behind import named
 from privet.training.functional_head import FunctionalSettings
 from privet.training.published import adlm as published_adlm
 from privet.training.published import securesgd as published_securesgd
 from privet.training.published import stobatch as published_stobatch
+from privet.training.published import transdenoiser as published_transdenoiser
 from privet.training.published.adlm_settings import AdlmPaperSettings
 from privet.training.published.stobatch_settings import DpalSettings as PublishedDpal
 from privet.training.published.stobatch_settings import StobatchSettings as PublishedStobatch
+from privet.training.published.transdenoiser_settings import PublishedTransDenoiser
 from privet.training.recipes import settings_of
 from privet.training.securesgd import SecureSGDSettings
 from privet.training.settings import Settings
@@ -46,6 +51,12 @@ class Variant:
     def private(self) -> bool:
         """Whether it has a privacy target."""
         return "epsilon" in self.options
+
+    @property
+    def needs_target(self) -> bool:
+        """Whether it cannot do without one; settings that can know themselves when."""
+        (target,) = (f for f in fields(self.settings) if f.name == "epsilon")
+        return target.default is MISSING
 
     @property
     def options(self) -> set[str]:
@@ -168,6 +179,24 @@ METHODS: Final = {
             },
         ),
         Method(
+            name="transdenoiser",
+            summary="a denoiser in front of a classifier that is there already",
+            analyses={
+                SOUND: Variant(
+                    promises="(epsilon, delta)-DP, proved",
+                    settings=transdenoiser.TransDenoiserSettings,
+                    run=transdenoiser.run,
+                    resume=transdenoiser.resume,
+                ),
+                PAPER: Variant(
+                    promises="(epsilon, delta)-DP, claimed; refuted by audits",
+                    settings=PublishedTransDenoiser,
+                    run=published_transdenoiser.run,
+                    resume=published_transdenoiser.resume,
+                ),
+            },
+        ),
+        Method(
             name="pixeldp",
             summary="noise behind the first layer, for certificates (Lecuyer et al., 2019)",
             analyses={
@@ -239,6 +268,8 @@ def train(
     unknown = set(options) - chosen.options - {"out", "ledger", "watch", "reference"}
     if unknown:
         raise _foreign(method, sorted(unknown), chosen)
+    if isinstance(options.get("classifier"), nn.Module):
+        options["classifier"] = named(options["classifier"])
     given = {k: v for k, v in options.items() if k in chosen.options}
     settings = settings_of(options.get("recipe"), given, data.nominal_size) | given
     target = {"epsilon": epsilon, "delta": delta}
@@ -275,7 +306,7 @@ def require_target(
 ) -> Variant:
     """The variant; a private one needs a target, one without privacy must not seem to have one."""
     variant = method.under(analysis)
-    if variant.private and epsilon is None:
+    if variant.private and variant.needs_target and epsilon is None:
         raise InputError(
             "no privacy target",
             got=f"'{method.name}' without epsilon",

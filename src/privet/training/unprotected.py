@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from privet.data.dataset import Dataset
+from privet.engine.fixed_parts import FIELD
 from privet.engine.handover import (
     accuracy_figures,
     data_facts,
@@ -354,6 +355,8 @@ def _stated(
             config=asdict(settings),
         ),
     }
+    if fixed := settings.fixed_parts(data):
+        trust[FIELD] = [part.to_json() for part in fixed]
     model, config = trainer.released_model(), release_config(data, settings.model)
     release = Release(model=model, config=config, trust=trust)
     if data.test_is_public:

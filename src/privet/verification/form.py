@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from privet.engine.fixed_parts import FIELD
 from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis
 from privet.privacy.local import LOCAL
@@ -84,6 +85,13 @@ _STATEMENT: Final = {
     "assumptions": _TEXTS,
     "gaps": _TEXTS,
 }
+_FIXED_PART: Final = {
+    "part": _TEXT,
+    "source": _TEXT,
+    "digest": _TEXT,
+    "public": _FLAG,
+    "statement": _TEXT,
+}
 _TUNING: Final = {"kind": _TEXT, "detail": _TEXT, "assumption": _TEXT}
 _MECHANISM: Final = {
     "sampler": _TEXT,
@@ -137,6 +145,8 @@ def require_form(trust: Mapping[str, Any]) -> None:
         _require("data.learned", fact, _LEARNED)
     for statement in trust["privacy"]:
         _require("privacy", statement, _STATEMENT)
+    for part in _optional(trust, FIELD):
+        _require(FIELD, part, _FIXED_PART)
     _require("tuning", trust["tuning"], _TUNING)
     _require("provenance", trust["provenance"], _PROVENANCE)
     if trust["analysis"] in ("none", "paper"):
@@ -148,6 +158,13 @@ def require_form(trust: Mapping[str, Any]) -> None:
     since = {name: kind for name, kind in _MECHANISM_SINCE.items() if name in trust["mechanism"]}
     _require("mechanism", trust["mechanism"], _MECHANISM | since)
     _require("mechanism.clipping", trust["mechanism"]["clipping"], _CLIPPING)
+
+
+def _optional(trust: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The records of a field that most cards lack."""
+    if name in trust:
+        _require("", trust, {name: _PARTS})
+    return list(trust.get(name, ()))
 
 
 def _require(where: str, part: Mapping[str, Any], fields: Mapping[str, _Kind]) -> None:

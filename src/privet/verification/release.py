@@ -24,6 +24,7 @@ from privet.verification.files import (
     check_weights,
 )
 from privet.verification.finding import Finding, Verification
+from privet.verification.fixed_parts import check_fixed_parts
 from privet.verification.form import require_form
 from privet.verification.local import check_local, is_local
 from privet.verification.measured import check_measured
@@ -57,6 +58,7 @@ def verify(
             *check_weights(folder),
             *check_config(folder, trust),
             *_check_training(trust),
+            *check_fixed_parts(folder, trust),
             *check_epsilons(trust),
             *check_grounds(trust),
             *check_basis(trust),

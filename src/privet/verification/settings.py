@@ -94,7 +94,8 @@ def _draws(trust: Mapping[str, Any]) -> Iterator[str]:
         yield f"noise from the known seed {config['noise_seed']}, and yet an epsilon is stated"
     if trust["mechanism"]["torch_draws"]:
         return
-    for name, unset in (("augment", "none"), ("input_noise", 0.0), ("adversarial", "none")):
+    drawn = (("augment", "none"), ("input_noise", 0.0), ("adversarial", "none"), ("sigma", None))
+    for name, unset in drawn:
         if config.get(name, unset) != unset:
             yield f"PyTorch draws the views ({config[name]}), the card says it draws nothing"
 

@@ -65,7 +65,8 @@ def check_basis(trust: Mapping[str, Any]) -> Iterator[Finding]:
     contradictions = [f"claimed without its gaps: {c.epsilon:g}" for c in claims if not c.gaps]
     if claims and trust["analysis"] == "sound":
         contradictions.append("a sound analysis claims nothing, and yet a claim is stated")
-    if not claims and trust["analysis"] == "paper":
+    target = trust["provenance"]["config"].get("epsilon")
+    if not claims and trust["analysis"] == "paper" and target is not None:
         contradictions.append("a paper's analysis, and yet nothing is claimed")
     if contradictions:
         yield Finding.of("basis of the figures", contradictions, otherwise="")

@@ -3,7 +3,7 @@
 from typing import Final
 
 from privet.audits.mechanism import Entry
-from privet.audits.papers import adlm, securesgd, stobatch
+from privet.audits.papers import adlm, securesgd, stobatch, transdenoiser
 
 PAPERS: Final[dict[str, Entry]] = {
     "adlm": Entry(
@@ -45,5 +45,10 @@ PAPERS: Final[dict[str, Entry]] = {
         kind="paper",
         summary="StoBatch, DPAL (2020), text: one draw of noise for all records of a batch.",
         make=stobatch.batch,
+    ),
+    "transdenoiser": Entry(
+        kind="paper",
+        summary="TransDenoiser: noise on gradients falls with what noise on images is credited.",
+        make=transdenoiser.updates,
     ),
 }

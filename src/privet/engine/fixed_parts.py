@@ -1,0 +1,99 @@
+"""Parts of a release that its own run did not learn: they are taken as they come.
+
+A classifier behind a denoiser, or the first weights of one: their numbers are released with the
+rest, so what they reveal is revealed, too. Two cases, and whoever trains must say which:
+
+| stated           | what the card says                                                          |
+|------------------|-----------------------------------------------------------------------------|
+| public           | the statement is recorded, and is an assumption of every proved figure      |
+| has seen records | no epsilon is stated for the whole; what was learned here has one by itself |
+
+The second is no smaller guarantee but none: an attacker who is given both parts reads the one that
+nothing hides.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self, final
+
+import torch
+from torch import Tensor
+
+from privet.guarantee import Adjacency
+from privet.privacy.accounting import DpEvent, total_epsilon
+from privet.reports import figures
+
+FIELD: Final = "fixed_parts"  # of the card
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FixedPart:
+    """One part, as it came.
+
+    Attributes:
+        part: what it is: 'classifier', 'first weights of the denoiser'.
+        source: where it is from, as it was given.
+        digest: of its numbers.
+        public: whether it was stated that these records had no part in it.
+        statement: in the words of whoever trained.
+    """
+
+    part: str
+    source: str
+    digest: str
+    public: bool
+    statement: str
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        return cls(**record)
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of a card."""
+        return asdict(self)
+
+    @property
+    def assumption(self) -> str:
+        """Of a public part."""
+        return (
+            f"the {self.part} (digest {self.digest[:12]}) is public, these records had no part in"
+            f" it: {self.statement}"
+        )
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of named tensors, whatever their order: as in a module, or as in a release's file."""
+    content = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        content.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        content.update(value.view(-1).view(torch.uint8).numpy())
+    return content.hexdigest()
+
+
+def fixed_parts_of(trust: Mapping[str, Any]) -> tuple[FixedPart, ...]:
+    """Those that a card names; most cards name none."""
+    return tuple(FixedPart.from_json(record) for record in trust.get(FIELD) or ())
+
+
+def assumed_public(trust: Mapping[str, Any]) -> Iterator[str]:
+    """What a proved figure of this card rests on."""
+    yield from (part.assumption for part in fixed_parts_of(trust) if part.public)
+
+
+def reasons_to_withhold(
+    parts: Sequence[FixedPart], events: list[DpEvent], delta: float, adjacency: Adjacency
+) -> list[str]:
+    """Why the whole has no epsilon, and what its learned part has by itself."""
+    seen = [part.part for part in parts if not part.public]
+    if not seen:
+        return []
+    epsilon = figures.at_most(total_epsilon(events, delta, adjacency))
+    return [
+        f"the guarantee covers the denoiser only, by itself (ε = {epsilon}, δ ="
+        f" {figures.at_most(delta)})-DP ({adjacency}): the {' and the '.join(seen)} may have seen"
+        f" these records, and nothing bounds what that reveals"
+    ]
