@@ -70,7 +70,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         value = tensors[name].detach().cpu().contiguous()
         content.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        content.update(value.view(-1).view(torch.uint8).numpy())
+        content.update(value.view(-1).view(torch.uint8).numpy().tobytes())
     return content.hexdigest()
 
 
