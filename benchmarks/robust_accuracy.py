@@ -1,0 +1,190 @@
+"""Robust and certified accuracy of private classifiers, as one record.
+
+    python benchmarks/robust_accuracy.py runs.json --data mnist --device cuda --workers 6
+
+`runs.json` is a list of what to train and how to judge it, for example
+
+    {"method": "stobatch", "epsilon": 1, "settings": {"recipe": "mnist-robust"}, "seeds": [0, 1, 2],
+     "norm": "linf", "size": 0.1, "steps": 40,
+     "attacks": ["pgd", "ifgsm", "mim", "apgd-ce", "autoattack"],
+     "scale": 0, "eot": 1, "certify": {"scale": 0.25, "radii": [0.25, 0.5, 1.0], "n": 10000}}
+
+`replace_one: true` makes epsilon the target under replace-one neighbours; `analysis` may be given.
+Attacks run one after the other, each on the test images that still hold: the worst case per image.
+Several runs share the device; each is written as soon as it is done, and a record that is there
+already is completed. After `--seconds` no further run or attack is begun, and a row says so.
+"""
+
+import json
+import multiprocessing
+import platform
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import privet
+from privet.certification import Gaussian
+from privet.classifiers import open_classifier
+from privet.classifiers.noisy import noisy
+from privet.privacy.accounting import total_epsilon
+
+RESULTS = Path(__file__).parent / "results"
+ATTACKED_AT_ONCE = 2000
+CERTIFIED_AT_ONCE = 10_000
+NARROWINGS = 12  # of the search for an add/remove target
+
+
+def measure(run, seed, arguments, ends_at):
+    """One training, attacked and certified as far as time allows."""
+    torch.set_num_threads(1)
+    data = privet.data.load(arguments["data"], arguments["data_dir"])
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as home:
+        ledger = privet.Ledger(Path(home) / "ledger.db")
+        release = privet.train(
+            run["method"], data, epsilon=target_of(run, data), analysis=run.get("analysis"),
+            init_seed=seed, device=arguments["device"], ledger=ledger, **run.get("settings", {}),
+        )  # fmt: skip
+        ledger.close()
+    record = {
+        "run": run, "init_seed": seed, "privacy": release.trust["privacy"],
+        "test_accuracy": release.trust["utility"].get("test_accuracy"),
+        "mechanism": release.trust["mechanism"], "train_seconds": time.monotonic() - started,
+        "left_out": [],
+    }  # fmt: skip
+    x, y = chosen(data, arguments["examples"])
+    classifier = open_classifier(release, device=arguments["device"])
+    if run.get("attacks"):
+        record["attacked"] = attacked(classifier, x, y, run, record["left_out"], ends_at)
+    if run.get("certify") and time.time() < ends_at:
+        record["certified"] = certified(classifier, x, y, **run["certify"])
+    return record
+
+
+def target_of(run, data):
+    """Epsilon under add/remove; where `replace_one`, the one whose replace-one figure was asked."""
+    if run.get("epsilon") is None or not run.get("replace_one"):
+        return run.get("epsilon")
+    low, high = 0.3 * run["epsilon"], run["epsilon"]
+    for _ in range(NARROWINGS):
+        middle = (low + high) / 2
+        within = replace_one(run, data, middle) <= run["epsilon"]
+        low, high = (middle, high) if within else (low, middle)
+    return low
+
+
+def replace_one(run, data, epsilon):
+    """What a plan for this add/remove target costs under replace-one neighbours."""
+    from privet.training.recipes import settings_of
+    from privet.training.registry import find_method
+
+    variant, given = find_method(run["method"]).under(None), run.get("settings", {})
+    settings = settings_of(given.get("recipe"), given, data.nominal_size) | given
+    plan = variant.settings(epsilon=epsilon, **settings).plan_for(data)
+    return total_epsilon([plan.event()], plan.delta, privet.guarantee.Adjacency.REPLACE_ONE)
+
+
+def chosen(data, examples):
+    """So many test images, evenly spread; scaled to [0, 1]."""
+    at = np.unique(
+        np.linspace(0, len(data.test.y) - 1, min(examples, len(data.test.y))).astype(int)
+    )
+    return data.bounds.clamp_and_scale(data.test.x[at]), data.test.y[at]
+
+
+def attacked(classifier, x, y, run, left_out, ends_at):
+    """The share of images that holds after each attack, on those that held before."""
+    scale = run.get("scale", 0)
+    victim = noisy(classifier, scale) if scale else classifier
+    holds, after = None, {}
+    for name in run["attacks"]:
+        if time.time() >= ends_at:
+            left_out.append(name)
+            continue
+        rows = np.arange(len(y)) if holds is None else np.flatnonzero(holds)
+        found = privet.attack(
+            name, victim, x[rows], y[rows], norm=run["norm"], sizes=[run["size"]],
+            steps=run.get("steps"), eot=run.get("eot", 1), batch=ATTACKED_AT_ONCE, check=False,
+        )  # fmt: skip
+        if holds is None:
+            holds, after["none"] = np.zeros(len(y), dtype=bool), float(found.right.numpy().mean())
+        held = np.zeros(len(y), dtype=bool)
+        held[rows] = found.holds[name][0].numpy()
+        holds, after[name] = held, float(held.mean())
+    return {"examples": len(y), "norm": run["norm"], "size": run["size"], "after": after}
+
+
+def certified(classifier, x, y, *, scale, radii, n, images=None):
+    """Certified accuracy at each radius, decided radius by radius."""
+    rows = slice(None) if images is None else slice(0, images)
+    shares = {}
+    for radius in radii:
+        found = privet.certify(
+            classifier, x[rows], y[rows], noise=Gaussian(scale), n=n, mode="decision",
+            radius=radius, batch=CERTIFIED_AT_ONCE,
+        )  # fmt: skip
+        right = (found.prediction == y[rows]) & (found.radius >= radius)
+        shares[str(radius)] = float(right.mean())
+    return {"scale": scale, "n": n, "images": len(y[rows]), "accuracy": shares}
+
+
+def work(task):
+    """In a process of its own; an error is a record, too."""
+    run, seed, arguments, ends_at = task
+    if time.time() >= ends_at:
+        return {"run": run, "init_seed": seed, "left_out": ["all"]}
+    try:
+        return measure(run, seed, arguments, ends_at)
+    except Exception as error:  # whatever it was, the other runs go on
+        return {"run": run, "init_seed": seed, "error": f"{type(error).__name__}: {error}"}
+
+
+def main() -> None:
+    """Measure what the record lacks, and write it run by run."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--data", default="mnist")
+    parser.add_argument("--data-dir")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--examples", type=int, default=10_000)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--out", type=Path, default=RESULTS / "robust_accuracy.json")
+    arguments = parser.parse_args()
+    record = {
+        "what": "robust and certified accuracy of private classifiers",
+        "command": "python benchmarks/robust_accuracy.py " + " ".join(sys.argv[1:]),
+        "data": arguments.data,
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "hardware": torch.cuda.get_device_name() if arguments.device != "cpu" else "cpu",
+        "rows": [],
+    }
+    if arguments.out.exists():
+        rows = json.loads(arguments.out.read_text())["rows"]
+        record["rows"] = [row for row in rows if "privacy" in row and not row["left_out"]]
+    done = [(row["run"], row["init_seed"]) for row in record["rows"]]
+    given = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(arguments).items()
+    }
+    ends_at = time.time() + arguments.seconds
+    tasks = [
+        (run, seed, given, ends_at)
+        for run in json.loads(arguments.runs.read_text())
+        for seed in run["seeds"]
+        if (run, seed) not in done
+    ]
+    with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool:
+        for row in pool.imap_unordered(work, tasks):
+            record["rows"].append(row)
+            arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+            print(json.dumps(row)[:400], flush=True)
+
+
+if __name__ == "__main__":
+    main()
