@@ -141,6 +141,14 @@ def require_addable(folder: str | Path) -> str:
             fix=f"remove its {SIGNATURE}, add the figures, sign it again",
         )
     _finish_card(folder)
+    return require_unchanged(folder)
+
+
+def require_unchanged(folder: Path) -> str:
+    """Refuse a release whose files are not those of its manifest; the answer names its weights."""
+    if not folder.is_dir():
+        raise InputError("no such release", got=folder, expected="a folder made by privet")
+    require_finished(folder)
     digests = read_json(folder / MANIFEST).get("files") or {}
     changed = [name for name in RELEASED_FILES if sha256(folder / name) != digests.get(name)]
     if changed:

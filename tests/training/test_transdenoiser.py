@@ -1,6 +1,7 @@
 """A denoiser in front of a fixed classifier: what it learns, what is stated, and about what."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import shutil
@@ -15,9 +16,11 @@ from torch import nn
 
 import privet
 from privet.data.dataset import Bounds, Dataset, Split
+from privet.data.identity import enter_in_ledger
 from privet.engine.fixed_parts import digest_of
 from privet.engine.generators import drawing_at
-from privet.errors import InputError
+from privet.engine.handover import KNOWN_NOISE
+from privet.errors import BudgetExceeded, InputError
 from privet.ledger import Ledger
 from privet.models import create
 from privet.models.denoised import Denoised
@@ -292,11 +295,70 @@ def rewritten(folder, change):
             "not those that the card names",
         ),
         (lambda t: [g["assumptions"].pop() for g in t["privacy"]], "not stated: 'the classifier"),
+        (
+            lambda t: [
+                t["fixed_parts"][0].update(data=["strokes"]),
+                t["provenance"]["config"].update(classifier_data="strokes"),
+            ],
+            "is called public, and was made of 'strokes'",
+        ),
+        (
+            lambda t: [  # every trace of it on the card; its weights are still there
+                t.pop("fixed_parts"),
+                [g["assumptions"].pop() for g in t["privacy"]],
+                [t["provenance"]["config"].pop(k) for k in list(t["provenance"]["config"])
+                 if "classifier" in k],
+            ],
+            "the classifier is not named",
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_card_that_hides_the_classifier_is_caught(copied, change, said):
     found = rewritten(copied("good"), change)
     assert any(said in f.detail for f in found.findings if not f.ok)
+
+
+def test_a_part_that_is_named_twice_is_refused(copied):
+    with pytest.raises(InputError, match="named twice"):
+        rewritten(copied("good"), lambda t: t["fixed_parts"].append(dict(t["fixed_parts"][0])))
+
+
+def test_a_release_with_a_classifier_that_saw_the_records_has_no_room_under_a_cap(private, ledger):
+    """Its weights are published: for the ledger an access without privacy."""
+    data = images()
+    enter_in_ledger(data, ledger)
+    ledger.cap(data.name, 10.0, 1e-5)
+    with pytest.raises(BudgetExceeded):
+        private(data, public_classifier=None, private_classifier=True)
+    assert private(data, noise_seed=None).privacy is not None
+
+
+def test_known_noise_leaves_no_figure_for_the_denoiser_either(private):
+    words = {"public_classifier": None, "private_classifier": True}
+    withheld = private(noise_seed=1, **words).trust["withheld"]
+    assert withheld[0] == KNOWN_NOISE
+    assert "may have seen these records" in withheld[1]
+    assert not any("ε" in reason for reason in withheld)
+
+
+def test_a_classifier_without_gradients_cannot_judge(private, public, monkeypatch):
+    fixed = TransDenoiserSettings.fixed
+    monkeypatch.setattr(
+        TransDenoiserSettings,
+        "fixed",
+        lambda own, data: dataclasses.replace(fixed(own, data), differentiable=False),
+    )
+    with pytest.raises(InputError, match="no gradient goes through"):
+        private(stability=1.0)
+
+
+def test_a_classifier_whose_card_was_changed_is_refused(private, public, tmp_path):
+    copy = Path(shutil.copytree(public, tmp_path / "h"))
+    trust = json.loads((copy / "trust.json").read_text())
+    trust["data"]["name"] = "somewhere else"
+    (copy / "trust.json").write_text(json.dumps(trust))
+    with pytest.raises(InputError, match="was changed after it was made"):
+        private(classifier=str(copy))
 
 
 def test_a_classifier_that_saw_the_records_is_not_whitewashed(trained, copied):
@@ -336,6 +398,8 @@ def test_a_classifier_that_saw_the_records_is_not_whitewashed(trained, copied):
         ({"classifier_mean": "a,b"}, "bad classifier_mean"),
         ({"classifier": "no/such/folder"}, "no such|unknown model|not a classifier"),
         ({"epsilon": -1.0}, "epsilon"),
+        ({"start": "runs/start"}, "somebody must say so"),
+        ({"public_start": "made elsewhere"}, "somebody must say so"),
     ],
 )
 def test_refusals(private, changes, said):
@@ -370,22 +434,28 @@ def test_a_run_starts_from_a_public_denoiser(private, ledger, tmp_path, public):
         "transdenoiser", images("elsewhere", seed=5), ledger=ledger, out=tmp_path / "start",
         classifier=public, public_classifier=STATEMENT, **QUICK,
     )  # fmt: skip
-    release = private(
-        start=str(tmp_path / "start"), denoiser=None, slices="last", out=tmp_path / "run"
-    )
+    started = {"start": str(tmp_path / "start"), "public_start": "made elsewhere"}
+    release = private(denoiser=None, slices="last", out=tmp_path / "run", **started)
     begun = Release.load(tmp_path / "start").model.denoiser
     for name in ("first", "middle"):
         pairs = zip(slices(begun)[name], slices(release.model.denoiser)[name], strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
     assert [p["part"] for p in release.trust["fixed_parts"]] == ["classifier", "first denoiser"]
-    assert any("trained on 'elsewhere'" in a for a in release.privacy.assumptions)
+    assert any("made elsewhere" in a for a in release.privacy.assumptions)
     assert verify(tmp_path / "run", ledger=ledger).ok
     with pytest.raises(InputError, match="the start is not public"):
-        private(images("elsewhere", seed=5), start=str(tmp_path / "start"))
+        private(images("elsewhere", seed=5), **started)
     with pytest.raises(InputError, match="another denoiser"):
-        private(start=str(tmp_path / "start"), denoiser="unet-8")
+        private(denoiser="unet-8", **started)
     with pytest.raises(InputError, match="no denoiser to start from"):
-        private(start=public)
+        private(start=public, public_start="made elsewhere")
+    # What the start was made of counts too: these records come back in a part of a part.
+    other = images("third", seed=9)
+    private(other, out=tmp_path / "third", **started)
+    for part in ("start", "classifier"):
+        again = {part: str(tmp_path / "third"), f"public_{part}": "made elsewhere"}
+        with pytest.raises(InputError, match=f"the {part} is not public.*made of 'elsewhere'"):
+            private(images("elsewhere", seed=5), **again)
 
 
 # --- resuming, and modules of one's own ----------------------------------------------------------

@@ -222,6 +222,8 @@ class OwnOptions:
         inputs in [0, 1]; default 0.25.
     start
         transdenoiser: a release of this method on public records whose denoiser is the first one.
+    public_start
+        transdenoiser: your statement, in words, that the private records had no part in the start.
     mse_weight
         transdenoiser: of the reconstruction; default 1.
     stability
@@ -288,6 +290,7 @@ class OwnOptions:
     denoiser: str | None = None
     sigma: float | None = None
     start: str | None = None
+    public_start: str | None = None
     mse_weight: float | None = None
     stability: float | None = None
     stability_target: str | None = None

@@ -38,6 +38,7 @@ class FixedPart:
         digest: of its numbers.
         public: whether it was stated that these records had no part in it.
         statement: in the words of whoever trained.
+        data: names of the data sets that had a part in it, as far as its own card tells.
     """
 
     part: str
@@ -45,15 +46,16 @@ class FixedPart:
     digest: str
     public: bool
     statement: str
+    data: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`."""
-        return cls(**record)
+        return cls(**{**record, "data": tuple(record.get("data", ()))})
 
     def to_json(self) -> dict[str, Any]:
         """The entry of a card."""
-        return asdict(self)
+        return asdict(self) | {"data": list(self.data)}
 
     @property
     def assumption(self) -> str:
@@ -79,21 +81,41 @@ def fixed_parts_of(trust: Mapping[str, Any]) -> tuple[FixedPart, ...]:
     return tuple(FixedPart.from_json(record) for record in trust.get(FIELD) or ())
 
 
+def data_behind(trust: Mapping[str, Any]) -> tuple[str, ...]:
+    """Every data set that had a part in a release: its own, and those of its fixed parts."""
+    inherited = (name for part in fixed_parts_of(trust) for name in part.data)
+    return tuple(dict.fromkeys([str(trust["data"]["name"]), *inherited]))
+
+
 def assumed_public(trust: Mapping[str, Any]) -> Iterator[str]:
     """What a proved figure of this card rests on."""
     yield from (part.assumption for part in fixed_parts_of(trust) if part.public)
 
 
 def reasons_to_withhold(
-    parts: Sequence[FixedPart], events: list[DpEvent], delta: float, adjacency: Adjacency
+    parts: Sequence[FixedPart],
+    events: list[DpEvent],
+    delta: float,
+    adjacency: Adjacency,
+    *,
+    secret: bool,
 ) -> list[str]:
-    """Why the whole has no epsilon, and what its learned part has by itself."""
+    """Why the whole has no epsilon, and what its learned part has by itself.
+
+    Under noise that is not `secret` the learned part has none, either.
+    """
     seen = [part.part for part in parts if not part.public]
     if not seen:
         return []
+    why = (
+        f"the {' and the '.join(seen)} may have seen these records, and nothing bounds what that"
+        " reveals"
+    )
+    if not secret:
+        return [why]
     epsilon = figures.at_most(total_epsilon(events, delta, adjacency))
+    resting = "".join(f"; if {part.assumption}" for part in parts if part.public)
     return [
         f"the guarantee covers the denoiser only, by itself (ε = {epsilon}, δ ="
-        f" {figures.at_most(delta)})-DP ({adjacency}): the {' and the '.join(seen)} may have seen"
-        f" these records, and nothing bounds what that reveals"
+        f" {figures.at_most(delta)})-DP ({adjacency}): {why}{resting}"
     ]

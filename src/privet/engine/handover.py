@@ -75,7 +75,11 @@ def state(
     withheld = [
         *([] if trainer.randomness.secret else [KNOWN_NOISE]),
         *reasons_to_withhold(
-            fixed, [e for _, e in events], trainer.plan.delta, trainer.plan.sampler.adjacencies[0]
+            fixed,
+            [e for _, e in events],
+            trainer.plan.delta,
+            trainer.plan.sampler.adjacencies[0],
+            secret=trainer.randomness.secret,
         ),
     ]
     trust: dict[str, Any] = {

@@ -7,7 +7,7 @@ records had a part in it nobody can tell from its weights: whoever trains must s
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 from weakref import WeakValueDictionary
 
 from torch import nn
@@ -17,12 +17,12 @@ from privet.classifiers.fixed import Fixed, open_fixed
 from privet.data.catalogue import share_records
 from privet.data.dataset import Dataset
 from privet.data.identity import entered_in_ledger
-from privet.engine.fixed_parts import FixedPart, digest_of
+from privet.engine.fixed_parts import FixedPart, data_behind, digest_of
 from privet.errors import InputError
 from privet.ledger import Ledger, default_ledger_path
 from privet.models.denoised import Denoised
 from privet.models.denoisers import Denoiser, create_denoiser, default_denoiser
-from privet.release import Release, named_once
+from privet.release import Release, named_once, require_unchanged
 from privet.training.ordinary import OrdinarySettings
 
 OWN: Final = "module:"
@@ -46,7 +46,9 @@ class ClassifierBehind(OrdinarySettings):
         denoiser: by name; default: by the shape of the examples.
         sigma: deviation of the Gaussian noise that the denoiser is trained to take away.
         start: a release of this method, trained on public records, whose denoiser is the first.
+        public_start: the statement that these records had no part in it, in words.
         classifier_digest, start_digest: of their weights; found by the run itself.
+        classifier_data, start_data: names of the data sets behind them, one a line; likewise.
     """
 
     classifier: str | None = None
@@ -60,8 +62,11 @@ class ClassifierBehind(OrdinarySettings):
     denoiser: str | None = None
     sigma: float = 0.25
     start: str | None = None
+    public_start: str | None = None
     classifier_digest: str | None = None
     start_digest: str | None = None
+    classifier_data: str | None = None
+    start_data: str | None = None
 
     _positive: ClassVar[tuple[str, ...]] = (*OrdinarySettings._positive, "sigma")
 
@@ -81,6 +86,13 @@ class ClassifierBehind(OrdinarySettings):
                 fix='--public-classifier "trained on ..., which is public"; if it has seen these'
                 " records, --private-classifier: then the whole has no epsilon",
             )
+        if (self.start is None) == bool((self.public_start or "").strip()):
+            raise InputError(
+                "a start must be public, and somebody must say so",
+                got=f"start '{self.start}', public_start '{self.public_start}'",
+                expected="both or neither",
+                fix='--public-start "trained on ..., which is public"',
+            )
         if self.input_noise or self.adversarial != "none":
             raise InputError(
                 "a denoiser learns under its own noise",
@@ -92,15 +104,25 @@ class ClassifierBehind(OrdinarySettings):
         """With the names of its networks, and the digests of what is taken as it comes."""
         self._require_no_model()
         fixed, name = self.fixed(data), self.denoiser or self._first_name(data)
-        first = None if self.start is None else digest_of(named_once(self._started(data, name)))
-        filled = super().filled_for(data)
+        found: dict[str, Any] = {}
+        if self.start is not None:
+            found["start_digest"] = digest_of(named_once(self._started(data, name)))
+            found["start_data"] = "\n".join(data_behind(Release.load(self.start).trust))
+        if fixed.card is not None:
+            require_unchanged(Path(self.classifier or ""))
+            found["classifier_data"] = "\n".join(data_behind(fixed.card))
         return replace(
-            filled,
+            super().filled_for(data),
             denoiser=name,
             model=f"denoised:{name}:{fixed.name}",
             classifier_digest=digest_of(named_once(fixed.module)),
-            start_digest=first,
+            **found,
         )
+
+    @property
+    def covers_all(self) -> bool:
+        """Not a classifier that has seen the records."""
+        return not self.private_classifier
 
     def fixed(self, data: Dataset) -> Fixed:
         """The classifier as it came; of filled settings, the one that they were filled with."""
@@ -140,29 +162,34 @@ class ClassifierBehind(OrdinarySettings):
             digest=self.classifier_digest,
             public=not self.private_classifier,
             statement=self.public_classifier or "it may have seen these records",
+            data=_lines(self.classifier_data),
         )
         if self.start is None or self.start_digest is None:
             return (classifier,)
-        trained_on = Release.load(self.start).trust["data"]["name"]
         first = FixedPart(
             part="first denoiser",
             source=self.start,
             digest=self.start_digest,
             public=True,
-            statement=f"trained on '{trained_on}'",
+            statement=self.public_start or "",
+            data=_lines(self.start_data),
         )
         return (classifier, first)
 
     def require_public(self, data: Dataset, ledger: Ledger | None) -> None:
-        """Refuse a statement that the classifier's own card, or that of the start, contradicts."""
-        cards = {"start": None if self.start is None else Release.load(self.start).trust}
+        """Refuse a statement that the classifier's own card, or that of the start, contradicts.
+
+        What a part was made of counts with it, and what that was made of, as far as cards tell.
+        """
+        behind = [("start", name) for name in _lines(self.start_data)]
         if not self.private_classifier:
-            cards["classifier"] = self.fixed(data).card
+            behind += [("classifier", name) for name in _lines(self.classifier_data)]
+        if not behind:
+            return
         ledger = ledger if ledger is not None else Ledger(default_ledger_path())
-        for what, card in cards.items():
-            if card is not None:
-                with entered_in_ledger(data, ledger):
-                    _require_other_records(what, card["data"]["name"], data.name, ledger)
+        with entered_in_ledger(data, ledger):
+            for what, name in behind:
+                _require_other_records(what, name, data.name, ledger)
 
     def _require_no_model(self) -> None:
         own = self.model is None or self.model.startswith("denoised:")
@@ -212,7 +239,8 @@ class ClassifierBehind(OrdinarySettings):
 
 
 def _denoised(folder: str) -> str:
-    """The name of a release's model, which must be one of this method."""
+    """The name of a release's model, which must be one of this method, as it was made."""
+    require_unchanged(Path(folder))
     name = str(Release.load(folder).config["model"])
     if not name.startswith("denoised:"):
         raise InputError(
@@ -228,12 +256,16 @@ def _require_other_records(what: str, its: str, these: str, ledger: Ledger) -> N
     if its in related or share_records(its, these):
         raise InputError(
             f"the {what} is not public: its card says that these records had a part in it",
-            got=f"trained on '{its}', which shares records with '{these}'"
+            got=f"made of '{its}', which shares records with '{these}'"
             if its != these
-            else f"trained on '{its}', too",
+            else f"made of '{its}', too",
             fix="take another one"
             + ("; or --private-classifier: then the whole has no epsilon" * (what == "classifier")),
         )
+
+
+def _lines(text: str | None) -> tuple[str, ...]:
+    return tuple((text or "").splitlines())
 
 
 def _numbers(name: str, text: str | None) -> tuple[float, ...] | None:

@@ -76,7 +76,8 @@ def run(
         def open_account() -> Account:
             if books is None:
                 return KeptByLead()
-            return books.open_account(data, plan, method=settings.method, private=randomness.secret)
+            private = randomness.secret and settings.covers_all
+            return books.open_account(data, plan, method=settings.method, private=private)
 
         try:
             with ranks.agreed():
@@ -138,7 +139,8 @@ def _restored_trainer(
             torch.set_num_threads(record["threads"])
         else:
             set_as_begun(record, data, books.ledger)
-            account = books.reopened_account(data, plan, private=randomness.secret)
+            private = randomness.secret and settings.covers_all
+            account = books.reopened_account(data, plan, private=private)
             checkpoint = load_checkpoint(books.folder.checkpoint, require_device(settings.device))
     checkpoint = shared(checkpoint, ranks)
     randomness = ranks.with_sampling_of_lead(checkpoint.randomness or randomness)

@@ -201,6 +201,11 @@ class OrdinarySettings(ABC):
         assert self.model is not None
         return create(self.model, data.shape, len(data.classes), init_seed=self.init_seed)
 
+    @property
+    def covers_all(self) -> bool:
+        """Whether what is proved of the run covers all that is released."""
+        return True
+
     def fixed_parts(self, data: Dataset) -> tuple[FixedPart, ...]:
         """What is released and was not learned by the run; most methods have no such part."""
         return ()

@@ -132,6 +132,12 @@ class TransDenoiserSettings(ClassifierBehind, Settings):
     def network(self, data: Dataset) -> nn.Module:
         """What the engine trains: the denoiser, with its noise, as a function of clean images."""
         denoiser, fixed = self.first_denoiser(data), self.fixed(data)
+        if self.stability and not fixed.differentiable:
+            raise InputError(
+                "no gradient goes through the classifier",
+                got=f"stability {self.stability:g} with '{self.classifier}'",
+                fix="leave --stability out",
+            )
         for name, parameters in slices(denoiser).items():
             for parameter in parameters:
                 parameter.requires_grad_(name in self._chosen_slices())
