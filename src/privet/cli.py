@@ -191,6 +191,9 @@ def train(
 
     Example: privet train plain --data digits --adversarial madry --out runs/robust
 
+    Example: privet train transdenoiser --data digits/second --epsilon 3 --classifier runs/h
+    --public-classifier "trained on digits/first, which is public" --out runs/denoised
+
     Parameters
     ----------
     method

@@ -56,3 +56,15 @@ def test_statistics_of_the_batch_are_refused():
     mixing = nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3))
     with pytest.raises(InputError, match="mixes the rows"):
         require_rows_apart(opened(mixing))
+
+
+class NoisyMean(nn.Module):
+    """Noise of its own for every row, and the mean of the batch: random, and mixed."""
+
+    def forward(self, x):
+        return x[:, :3] + 0.5 * torch.randn(len(x), 3) + 3.0 * x[:, :3].mean(0)
+
+
+def test_rows_that_are_mixed_behind_noise_are_refused():
+    with pytest.raises(InputError, match="mixes the rows"):
+        require_rows_apart(opened(NoisyMean()))

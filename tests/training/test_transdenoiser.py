@@ -392,6 +392,9 @@ def test_a_classifier_that_saw_the_records_is_not_whitewashed(trained, copied):
         ({"mse_weight": 0.0}, "nothing to learn"),
         ({"slices": "first,second"}, "unknown slices"),
         ({"slices": ""}, "unknown slices"),
+        ({"stability_target": "labels"}, "a target without the term"),
+        ({"denoiser": "unet-100000"}, "no such U-Net"),
+        ({"classifier": "cnn", "classifier_weights": "w.pt"}, "cannot take examples"),
         ({"input_noise": 0.1}, "under its own noise"),
         ({"adversarial": "madry"}, "under its own noise"),
         ({"model": "cnn-tiny"}, "not a classifier"),
@@ -412,6 +415,9 @@ def test_a_classifier_whose_card_contradicts_the_statement_is_refused(private, p
     same = images("public strokes", seed=7)
     with pytest.raises(InputError, match="is not public"):
         private(same)
+    by_file = {"classifier": "cnn-tiny", "classifier_weights": f"{public}/weights.safetensors"}
+    with pytest.raises(InputError, match="is not public"):
+        private(same, **by_file)
     assert private(same, public_classifier=None, private_classifier=True).privacy is None
 
 

@@ -11,6 +11,8 @@ A source is looked for by name where weights are given, and as a file or folder 
 """
 
 import math
+import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 from privet.classifiers.classifier import Classifier, weights_digest
 from privet.classifiers.separate import require_rows_apart
 from privet.errors import InputError
+from privet.files import read_json
 from privet.models.fixed_classifier import ONNX, OWN, FixedClassifier, build_classifier
 from privet.models.onnx_graph import file_content
 from privet.models.onnx_network import OnnxNetwork
@@ -147,7 +150,8 @@ def _opened(
     if weights is not None:
         if path.suffix == ".onnx" or (path / "config.json").exists():
             raise InputError("the classifier has weights of its own", got=f"{source} and {weights}")
-        return _loaded(build_classifier(str(source), shape, classes), weights), str(source), None
+        network = _loaded(build_classifier(str(source), shape, classes), weights)
+        return network, str(source), _card_beside(weights)
     if path.suffix == ".onnx":
         file = OnnxNetwork(file_content(path), low=seen[0], high=seen[1])
         _require_same_inputs("an ONNX file", file.shape, shape)
@@ -157,6 +161,12 @@ def _opened(
         _require_same_inputs("a release", tuple(release.config["shape"]), shape)
         return release.model, str(release.config["model"]), release.trust
     raise _not_found(str(source), shape, classes)
+
+
+def _card_beside(weights: Path) -> Mapping[str, Any] | None:
+    """That of the release whose file the weights are."""
+    card = weights.parent / "trust.json"
+    return read_json(card) if card.exists() else None
 
 
 def _require_same_inputs(what: str, theirs: tuple[int, ...], shape: tuple[int, ...]) -> None:
@@ -241,10 +251,11 @@ def _of_torch(path: Path) -> dict[str, Tensor]:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    first = next(iter(str(error).splitlines()), type(error).__name__)
+    first = next(iter(str(error).splitlines()), type(error).__name__).partition(". ")[0]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", first)
     return InputError(
         "weights that cannot be read",
-        got=f"{path.name}: {first[:120]}",
+        got=f"{path.name}: {textwrap.shorten(plain, 120, placeholder=' ...')}",
         fix="save them as safetensors, or by torch.save(model.state_dict(), ...)",
     )
 

@@ -43,7 +43,7 @@ class TrainingOptions:
     augment
         Random views of every example, averaged (before clipping): none (default), shift, flip-crop.
     views
-        How many views; default 1.
+        How many views; default 1; transdenoiser: 4, each with noise of its own.
     input_noise
         Standard deviation of Gaussian noise on every view, inputs in [0, 1], not cut off: for
         certificates by smoothing; 0 (default): none.
@@ -199,7 +199,7 @@ class OwnOptions:
         transdenoiser: the fixed classifier: a release's folder, an .onnx file, or a network of
         `privet models`, torchvision:NAME or timm:NAME, with its weights.
     classifier_weights
-        transdenoiser: of a network: .safetensors, .npz or .pt.
+        transdenoiser: of a network: .safetensors, .npz, .pt or .pth.
     classifier_low
         transdenoiser: what an input of 0 means to the classifier; default 0.
     classifier_high

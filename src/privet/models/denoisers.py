@@ -46,6 +46,7 @@ LEVELS: Final = 2  # halvings of a U-Net
 SMALLEST: Final = 8  # pixels a side that these leave something of
 QUIET: Final = 0.1  # of the usual first weights, for the last layer of a U-Net
 GROUPS: Final = 8
+WIDEST: Final = 512  # a U-Net of 95 million parameters
 
 
 class Denoiser(nn.Module, ABC):
@@ -209,8 +210,9 @@ def conv(shape: Shape) -> Denoiser:
 def unet(shape: Shape, width: int) -> Denoiser:
     """A small U-Net of width W with GroupNorm, for images of 8x8 pixels and more."""
     _require_image(shape)
-    if width < 4 or width % 4:
-        raise InputError("no such U-Net", got=f"unet-{width}", expected="unet-4, unet-8, ...")
+    if not 4 <= width <= WIDEST or width % 4:
+        expected = f"unet-4, unet-8, ... unet-{WIDEST}"
+        raise InputError("no such U-Net", got=f"unet-{width}", expected=expected)
     return UNet(shape[0], width)
 
 

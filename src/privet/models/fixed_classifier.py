@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from privet.errors import InputError
 from privet.models.onnx_network import OnnxNetwork
 from privet.models.outside import PACKAGES, outside_network
-from privet.models.registry import Shape, builder_of
+from privet.models.registry import Shape, build
 
 OWN: Final = "custom"
 ONNX: Final = "onnx"
@@ -84,4 +84,4 @@ def build_classifier(name: str, shape: Shape, n_classes: int) -> nn.Module:
     package, colon, theirs = name.partition(":")
     if colon and package in PACKAGES:
         return outside_network(package, theirs, shape, n_classes)
-    return builder_of(name)(shape, n_classes)
+    return build(name, shape, n_classes)

@@ -141,6 +141,12 @@ def _not_run(error: Exception) -> InputError:
 
 
 def _require_agreement(found: Tensor, expected: Tensor) -> None:
+    if not bool(torch.isfinite(expected).all()):
+        raise InputError(
+            "an ONNX file whose outputs are no numbers",
+            got="NaN or infinity on made-up inputs",
+            fix="look for weights that are not finite",
+        )
     difference = float((found.detach() - expected).abs().max())
     if not difference <= AGREED * max(1.0, float(expected.abs().max())):
         raise InputError(
@@ -158,6 +164,8 @@ def file_content(path: Path) -> bytes:
         raise InputError("no such file", got=path)
     try:
         content = path.read_bytes()
+        if not content:
+            raise ValueError("an empty file")
         if any(_outside(onnx.load_from_string(content).graph)):
             return bytes(onnx.load(str(path)).SerializeToString())
     except Exception as error:  # whatever a broken file makes the library raise

@@ -57,17 +57,22 @@ def describe() -> list[tuple[str, str]]:
 
 def create(name: str, shape: Shape, n_classes: int, *, init_seed: int = 0) -> nn.Module:
     """Build a network; its first weights depend on the public `init_seed` alone."""
-    builder = builder_of(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(init_seed)
-        try:
-            return builder(shape, n_classes)
-        except RuntimeError as error:  # torch: a kernel larger than what is left of the image
-            raise InputError(
-                f"network '{name}' cannot take examples of this shape",
-                got=f"{shape} ({str(error).splitlines()[0]})",
-                fix="use --model cnn-tiny, mlp or linear",
-            ) from None
+        return build(name, shape, n_classes)
+
+
+def build(name: str, shape: Shape, n_classes: int) -> nn.Module:
+    """The same, for weights that will be loaded or that the caller has a seed for."""
+    builder = builder_of(name)
+    try:
+        return builder(shape, n_classes)
+    except RuntimeError as error:  # torch: a kernel larger than what is left of the image
+        raise InputError(
+            f"network '{name}' cannot take examples of this shape",
+            got=f"{shape} ({str(error).splitlines()[0]})",
+            fix="use --model cnn-tiny, mlp or linear",
+        ) from None
 
 
 def builder_of(name: str) -> Builder:

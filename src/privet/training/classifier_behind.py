@@ -109,7 +109,8 @@ class ClassifierBehind(OrdinarySettings):
             found["start_digest"] = digest_of(named_once(self._started(data, name)))
             found["start_data"] = "\n".join(data_behind(Release.load(self.start).trust))
         if fixed.card is not None:
-            require_unchanged(Path(self.classifier or ""))
+            weights = self.classifier_weights
+            require_unchanged(Path(weights).parent if weights else Path(self.classifier or ""))
             found["classifier_data"] = "\n".join(data_behind(fixed.card))
         return replace(
             super().filled_for(data),

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from torch import nn
@@ -270,7 +271,9 @@ def train(
         raise _foreign(method, sorted(unknown), chosen)
     if isinstance(options.get("classifier"), nn.Module):
         options["classifier"] = named(options["classifier"])
-    given = {k: v for k, v in options.items() if k in chosen.options}
+    given = {
+        k: str(v) if isinstance(v, Path) else v for k, v in options.items() if k in chosen.options
+    }
     settings = settings_of(options.get("recipe"), given, data.nominal_size) | given
     target = {"epsilon": epsilon, "delta": delta}
     settings |= {name: value for name, value in target.items() if value is not None}

@@ -116,6 +116,12 @@ class TransDenoiserSettings(ClassifierBehind, Settings):
                 got=f"stability {self.stability:g} with private_classifier",
                 fix="leave --stability out, or take a public classifier",
             )
+        if self.stability_target != TARGETS[0] and not self.stability:
+            raise InputError(
+                "a target without the term that it is for",
+                got=f"stability_target '{self.stability_target}' and stability 0",
+                fix="give --stability 1, or leave the target out",
+            )
         self._chosen_slices()
 
     def _chosen_slices(self) -> tuple[str, ...]:

@@ -31,6 +31,12 @@ it is not wrong.
 The claim is epsilon = 1 at delta 1e-5, add/remove neighbours: for xi_up = 2 at this rate the
 moments accountant says 0.94 for all 200,000 steps (`claimed`).
 
+The reading. Algorithm 3 adds N(0, xi_up^2) to the gradient of the negative images. In this pair no
+image is ever negative (o = 0), and no such gradient is formed: nothing is added for it. The
+authors' program has one noise for all images, and their finding that hardly any noise was needed is
+not possible otherwise. Whoever reads the text so that noise is added for negative images where
+there are none adds xi_up in every step; this audit finds nothing then.
+
 Why not two records that differ in their noise? The scalar denoiser at theta = 1 gets sigma-bar = 0
 for x = 1 and for x = 0.9 in a sample of its own, and the clipped gradients have deviations of 0.449
 and 0.415: the data, not xi_up, decide the noise. That tells two such sets apart with certainty
@@ -132,7 +138,8 @@ def updates() -> Subject:
     return Subject(
         name="transdenoiser",
         flaw="Explicit noise is computed from the records: noise on an image, which nothing bounds"
-        " from below, is credited T times, and may leave an update without any noise.",
+        " from below, is credited T times, and may leave an update without any noise (where no"
+        " image is negative, none is added for such: Algorithm 3 as its program has it).",
         claim=Stated(EPSILON, DELTA),
         delta=DELTA,
         pair="black images of one pixel, and a white one that is there or not: credited with its"

@@ -21,7 +21,9 @@ below 1e-12 at the cancellation that is allowed), the norm has (`Rounding.sums` 
 `Rounding.additions`) S added to it, and it is taken to be at least S / `MOST_CANCELLATION`: however
 much cancels, the terms of an example stay within that many clip norms. A term takes part in at most
 t additions, each off by at most half of the last bit (2^-24 of its result), in whatever order and
-on whatever processor; equal terms, one after another, come near that. At the lengths t for which
+on whatever processor; equal terms, one after another, come near that. (So it is for an example by
+itself. Several are added up in one product, and that this behaves as in real numbers is an
+assumption on the card.) At the lengths t for which
 Gram sums are chosen, random signs cancel less, so honest examples are clipped by their norm.
 
 The factors may come in half precision (see `precision`). What is formed from them has single
