@@ -1,22 +1,18 @@
 """`privet study`: the papers' comparisons, each by one command."""
 
-import contextlib
-import inspect
-import shlex
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from privet.commands.bench import writable
-from privet.commands.screen import DataDir, Json, err, out, print_json
+from privet.commands.screen import DataDir, Json
+from privet.commands.study_screen import ascending, bar, one_of, repeated_by, tell, whole
+from privet.commands.study_transdenoiser import transdenoiser
 from privet.commands.subjects import device_named, listed, numbers
-from privet.errors import InputError
-
-OPTIONS: Final = {"out_folder": "--out", "assignments": "--set"}
 
 study_app = App(name="study", help="Repeat the papers' comparisons, on public data.")
+study_app.command(transdenoiser)
 
 
 @study_app.command
@@ -126,28 +122,32 @@ def robust_private(
     json
         Print the results as JSON, nothing else.
     """
-    command = _command(locals())
+    command = repeated_by(robust_private, locals())
     from privet.studies.robust_private import cells, choices, public, study, writing
     from privet.studies.robust_private.measuring import Laboratory
-    from privet.studies.robust_private.protocol import Protocol
+    from privet.studies.robust_private.protocol import USUAL_EPSILON, USUAL_SIZE, Protocol
+    from privet.studies.robust_private.tables import privacy_table, summary
     from privet.studies.robust_private.training import School
 
     budgets, where = numbers(epsilons, "epsilons"), device_named(device)
     protocol = Protocol(
-        attacks=tuple(listed(attacks)), sizes=_ascending(sizes, "sizes"), steps=steps, eot=eot,
-        restarts=restarts, examples=examples, scale=scale, radii=_ascending(radii, "radii"),
+        attacks=tuple(listed(attacks)), sizes=ascending(sizes, "sizes"), steps=steps, eot=eot,
+        restarts=restarts, examples=examples, scale=scale, radii=ascending(radii, "radii"),
         alpha=alpha, n=n, certified_examples=certify_examples, batch=batch,
     )  # fmt: skip
     chosen = cells.contenders(None if methods is None else listed(methods))
-    shown = _shown(protocol.sizes, attack_size, budgets, epsilon)
+    shown = (
+        one_of("attack-size", attack_size, protocol.sizes, USUAL_SIZE),
+        one_of("epsilon", epsilon, budgets, USUAL_EPSILON),
+    )
     dataset = public.public_data(data, data_dir)
     planned = cells.all_cells(
         chosen, dataset, choices.choices_for(data, settings, assignments),
-        epsilons=budgets, delta=delta, seeds=_whole(seeds), device=device,
+        epsilons=budgets, delta=delta, seeds=whole(seeds), device=device,
     )  # fmt: skip
     public.require_no_budget(dataset)
     folder = writable(out_folder)
-    with public.ledger_in(folder) as ledger, _bar(len(planned), quiet=json) as watch:
+    with public.ledger_in(folder) as ledger, bar(len(planned), quiet=json) as watch:
         records = study.Study(
             folder=folder,
             school=School(
@@ -164,103 +164,12 @@ def robust_private(
             "command": command,
             "data": dataset.name,
             "delta": delta,
-            "seeds": _whole(seeds),
+            "seeds": whole(seeds),
             "together": writing.leaked(folder, ledger, dataset.name),
         }
     results = writing.results_of(
         records, protocol=protocol, attack_size=shown[0], epsilon=shown[1], told=told
     )
     writing.write_results(folder, results)
-    _tell(results, folder, as_json=json)
-
-
-def _command(given: Mapping[str, Any]) -> str:
-    """By which the study is repeated: what is not as by default."""
-    words = ["privet", "study", "robust-private"]
-    for name, parameter in inspect.signature(robust_private).parameters.items():
-        option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
-        value = given[name]
-        if value == parameter.default or name == "json":
-            continue
-        for one in value if isinstance(value, tuple) else (value,):
-            words += [option] if one is True else [option, str(one)]
-    return shlex.join(words)
-
-
-def _tell(results: dict[str, Any], folder: Path, *, as_json: bool) -> None:
-    from privet.commands.audit_telling import fail_if
-    from privet.studies.robust_private.tables import privacy_table, summary
-
-    if as_json:
-        print_json(results)
-    else:
-        out.print(summary(results).screen())
-        out.print(privacy_table(results["rows"]).screen())
-        for note in dict.fromkeys(note for row in results["rows"] for note in row["warnings"]):
-            err.print(
-                f"privet: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True
-            )
-        out.print(f"\n{results['together']['note']}", highlight=False, soft_wrap=True)
-        out.print(f"kept in {folder}; see {folder / 'index.html'}", highlight=False, soft_wrap=True)
-    wrong = [row["name"] for row in results["rows"] if row["contradicted"]]
-    fail_if(bool(wrong), f"what is stated of {', '.join(dict.fromkeys(wrong))}")
-
-
-def _shown(
-    sizes: tuple[float, ...], size: float | None, budgets: list[float], epsilon: float | None
-) -> tuple[float, float]:
-    """The one size and the one epsilon of plots."""
-    from privet.studies.robust_private.protocol import USUAL_EPSILON, USUAL_SIZE, nearest
-
-    for name, value, among in (("attack-size", size, sizes), ("epsilon", epsilon, budgets)):
-        if value is not None and value not in among:
-            raise InputError(
-                f"--{name} is none of those that are measured",
-                got=value,
-                expected=f"one of {', '.join(f'{one:g}' for one in among)}",
-            )
-    if not budgets:
-        raise InputError("no epsilons", expected="at least one", fix="--epsilons 1")
-    return (
-        nearest(sizes, USUAL_SIZE) if size is None else size,
-        nearest(budgets, USUAL_EPSILON) if epsilon is None else epsilon,
-    )
-
-
-def _ascending(text: str, what: str) -> tuple[float, ...]:
-    return tuple(sorted(set(numbers(text, what))))
-
-
-def _whole(text: str) -> list[int]:
-    parts = listed(text)
-    if not parts or not all(part.isdecimal() for part in parts):
-        raise InputError(
-            "bad seeds", got=f"'{text}'", expected="whole numbers, separated by commas: 0,1,2"
-        )
-    return [int(part) for part in parts]
-
-
-@contextlib.contextmanager
-def _bar(cells: int, *, quiet: bool) -> Iterator[Callable[[int, str], None]]:
-    """On stderr: how many cells are done, and what is being done; how to go on if it is stopped."""
-    if quiet:
-        yield lambda *_: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    progress = Progress(*columns, console=err, transient=True)
-    task = progress.add_task("", total=cells)
-
-    def watch(done: int, what: str) -> None:
-        progress.start()  # with the first news: a refusal before stands alone
-        progress.update(task, completed=done, description=what)
-
-    try:
-        yield watch
-    except KeyboardInterrupt:
-        err.print("privet: the same command goes on with the study", highlight=False)
-        raise
-    finally:
-        if progress.live.is_started:
-            progress.stop()
+    shown_tables = (summary(results), privacy_table(results["rows"]))
+    tell(results, folder, shown_tables, as_json=json)

@@ -14,6 +14,8 @@ from privet.data.dataset import Dataset
 from privet.errors import InputError
 from privet.guarantee import check_target
 from privet.studies.robust_private.choices import Choices
+from privet.studies.robust_private.training import Lesson
+from privet.training.classifier_behind import ClassifierBehind
 from privet.training.recipes import settings_of
 from privet.training.registry import METHODS, Variant, find_method
 
@@ -27,11 +29,6 @@ class Contender:
     method: str
     analysis: str
     variant: Variant
-
-    @property
-    def takes_delta(self) -> bool:
-        """Whether its target has a delta; one whose own is zero claims pure privacy."""
-        return any(f.name == "delta" and f.default != 0.0 for f in fields(self.variant.settings))
 
 
 @final
@@ -54,26 +51,46 @@ class Cell:
     @property
     def title(self) -> str:
         """For a progress bar."""
-        budget = "" if self.epsilon is None else f", epsilon {self.epsilon:g}"
-        return f"{self.contender.name}{budget}, seed {self.seed}"
+        return title_of(self)
 
     def asked(self, data: Dataset) -> dict[str, Any]:
         """What decides on the training; where it runs does not."""
-        settings = asdict(self.settings) | {"device": None}
         who = {"method": self.contender.method, "analysis": self.contender.analysis}
-        asked: dict[str, Any] = json.loads(
-            json.dumps({"data": data.name, **who, "settings": settings})
-        )
-        return asked
+        return {"data": data.name, **who, "settings": kept_settings(self.settings)}
+
+
+def title_of(cell: Lesson) -> str:
+    """A cell in words."""
+    budget = "" if cell.epsilon is None else f", epsilon {cell.epsilon:g}"
+    return f"{cell.contender.name}{budget}, seed {cell.seed}"
+
+
+def kept_settings(settings: Any) -> dict[str, Any]:
+    """Settings as JSON reads them again; on which device they are used does not count."""
+    kept: dict[str, Any] = json.loads(json.dumps(asdict(settings) | {"device": None}))
+    return kept
+
+
+def target_of(variant: Variant, epsilon: float | None, delta: float) -> dict[str, float]:
+    """The target as settings; one whose own delta is zero claims pure privacy, and takes none."""
+    if epsilon is None:
+        return {}
+    takes = any(f.name == "delta" and f.default != 0.0 for f in fields(variant.settings))
+    return {"epsilon": epsilon, "delta": delta} if takes else {"epsilon": epsilon}
 
 
 def contenders(names: Sequence[str] | None = None) -> list[Contender]:
-    """Those that are named, `METHOD` or `METHOD:ANALYSIS`; default: all of the registry."""
+    """Those that are named, `METHOD` or `METHOD:ANALYSIS`.
+
+    Default: all of the registry, but for those that need a classifier which is there already: they
+    have a study of their own.
+    """
     if names is None:
         return [
             _contender(method.name, analysis)
             for method in METHODS.values()
-            for analysis in method.analyses
+            for analysis, variant in method.analyses.items()
+            if not issubclass(variant.settings, ClassifierBehind)
         ]
     chosen = [_contender(*_split(name)) for name in names]
     if not chosen or len({one.name for one in chosen}) < len(chosen):
@@ -92,7 +109,7 @@ def all_cells(
     device: str,
 ) -> list[Cell]:
     """Every cell, its settings checked, so that nothing is refused hours later."""
-    _require_budgets(epsilons, delta, seeds)
+    require_budgets(epsilons, delta, seeds)
     taking_part = {one.name: one.variant.options for one in chosen}
     choices.require_known(taking_part, {one.name for one in contenders()} - set(taking_part))
     return [
@@ -137,14 +154,13 @@ def _settings(
     options = one.variant.options
     given = choices.of(one.name, epsilon, options)
     given = settings_of(given.get("recipe"), given, data.nominal_size) | given
-    target: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
-    if epsilon is not None and one.takes_delta:
-        target["delta"] = delta
+    target = target_of(one.variant, epsilon, delta)
     ours = {"init_seed": seed, "device": device}
     return one.variant.settings(**given, **target, **ours).filled_for(data)
 
 
-def _require_budgets(epsilons: Sequence[float], delta: float, seeds: Sequence[int]) -> None:
+def require_budgets(epsilons: Sequence[float], delta: float, seeds: Sequence[int]) -> None:
+    """Refuse bad targets, and lists that are empty or name one twice."""
     for epsilon in epsilons:
         check_target(epsilon, delta)
     for what, values in (("epsilons", epsilons), ("seeds", seeds)):

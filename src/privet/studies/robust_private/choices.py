@@ -44,12 +44,18 @@ class Choices:
     file: Layer = field(default_factory=dict)
     known: Layer = field(default_factory=dict)
 
-    def require_known(self, options: Mapping[str, set[str]], others: Collection[str] = ()) -> None:
+    def require_known(
+        self,
+        options: Mapping[str, set[str]],
+        others: Collection[str] = (),
+        reserved: Mapping[str, str] = RESERVED,
+    ) -> None:
         """Refuse what is no method, and options that a method does not have.
 
         Args:
             options: of every method of the study, by its name there.
             others: names of methods that do not take part; only a file may set them.
+            reserved: options of methods that are the study's own, and what sets them.
         """
         for key, settings in (*self.asked.items(), *self.file.items()):
             name = key.partition("@")[0]
@@ -65,7 +71,7 @@ class Choices:
                 )
             allowed = set().union(*options.values()) if name == EVERYONE else options[name]
             for option in settings:
-                _require_option(name, option, allowed)
+                _require_option(name, option, allowed, reserved)
 
     def of(self, name: str, epsilon: float | None, options: set[str]) -> dict[str, Any]:
         """The settings of one method at one budget."""
@@ -80,12 +86,17 @@ class Choices:
         return found
 
 
-def choices_for(data: str, file: Path | None, assignments: Iterable[str]) -> Choices:
-    """All layers that there are for this data set."""
+def choices_for(
+    data: str,
+    file: Path | None,
+    assignments: Iterable[str],
+    known: Mapping[str, Layer] | None = None,
+) -> Choices:
+    """All layers that there are for this data set; `known`: settings of another study than this."""
     return Choices(
         asked=_assigned(assignments),
         file={} if file is None else _read(file),
-        known=SETTINGS.get(data, {}),
+        known=(SETTINGS if known is None else known).get(data, {}),
     )
 
 
@@ -139,16 +150,16 @@ def _require_budget(key: str) -> None:
         ) from None
 
 
-def _require_option(name: str, option: str, allowed: set[str]) -> None:
-    if option in RESERVED:
+def _require_option(name: str, option: str, allowed: set[str], reserved: Mapping[str, str]) -> None:
+    if option in reserved:
         raise InputError(
-            f"'{option}' is the study's to set", got=f"{name}.{option}", fix=f"{RESERVED[option]}"
+            f"'{option}' is the study's to set", got=f"{name}.{option}", fix=reserved[option]
         )
     if option not in allowed:
         raise InputError(
             f"unknown setting of '{name}'",
             got=f"'{option}'",
-            expected=f"some of {', '.join(sorted(allowed - set(RESERVED)))}",
+            expected=f"some of {', '.join(sorted(allowed - set(reserved)))}",
             fix=_near(option, allowed),
         )
 

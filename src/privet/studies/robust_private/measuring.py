@@ -17,11 +17,11 @@ from privet.attacks import attack
 from privet.audits.registry import subjects
 from privet.audits.twin import audit
 from privet.certification import Certificates, certify
-from privet.classifiers import open_classifier
+from privet.classifiers import Classifier, open_classifier
 from privet.data.dataset import Dataset
 from privet.errors import InputError
 from privet.release import Release, add_measured, require_addable
-from privet.studies.robust_private.protocol import NORM, Protocol, chosen_examples
+from privet.studies.robust_private.protocol import Protocol, chosen_examples
 from privet.studies.robust_private.published import published_certificate
 
 CONFIDENCE: Final = 0.95
@@ -30,6 +30,7 @@ POINTS: Final = 41  # of a curve
 Watch = Callable[[float], None]
 Arrays = dict[str, NDArray[Any]]
 Measured = tuple[dict[str, Any], Arrays]
+Stages = Mapping[str, tuple[dict[str, Any], Callable[[Path, Watch], Measured]]]
 
 
 @final
@@ -43,7 +44,7 @@ class Laboratory:
     auditing: bool = False
     canaries: int | None = None
 
-    def stages(self) -> Mapping[str, tuple[dict[str, Any], Callable[[Path, Watch], Measured]]]:
+    def stages(self) -> Stages:
         """Each measurement by name: what decides on it, and how it is taken of a folder."""
         protocol = self.protocol
         found: dict[str, tuple[dict[str, Any], Callable[[Path, Watch], Measured]]] = {
@@ -61,35 +62,11 @@ class Laboratory:
 
     def attacked(self, folder: Path, watch: Watch) -> Measured:
         """Which images hold, against each attack and against all of them."""
-        x, y = chosen_examples(self.data, self.protocol.examples)
-        attacks = self.protocol.configured
-        classifier = open_classifier(Release.load(folder), device=self.device)
-
-        def progress(name: str, done: int, of: int) -> None:
-            watch((self.protocol.attacks.index(name) + done / of) / len(attacks))
-
-        result = attack(
-            attacks, classifier, x, y,
-            norm=NORM, sizes=self.protocol.sizes, batch=self.protocol.batch, watch=progress,
-        )  # fmt: skip
-        record = {**result.to_json(), "random_classifier": classifier.random}
-        holds = np.stack([result.holds[name].numpy() for name in result.attacks])
-        return record, {"right": result.right.numpy(), "holds": holds}
+        return under_attack(self._opened(folder), self.data, self.protocol, watch)
 
     def certified(self, folder: Path, watch: Watch) -> Measured:
         """Certificates by Gaussian smoothing; a reason where the network mixes its inputs."""
-        p = self.protocol
-        x, y = chosen_examples(self.data, p.certified_examples or p.examples)
-        try:
-            found = certify(
-                open_classifier(Release.load(folder), device=self.device), x, y,
-                noise=p.noise, alpha=p.alpha, n0=p.n0, n=p.n, reference=True, batch=p.batch,
-                watch=lambda tally: watch(float(tally.done.mean())),
-            )  # fmt: skip
-        except InputError as error:
-            return {"why": str(error)}, {}
-        record = found.summary(list(p.radii)) | {"curve": _curve(found, p.reach)}
-        return record, {"radius": found.radius, "correct": found.correct}
+        return by_smoothing(self._opened(folder), self.data, self.protocol, watch)
 
     def as_published(self, folder: Path, watch: Watch) -> Measured:
         """The method's own certificate, where it has one."""
@@ -119,6 +96,46 @@ class Laboratory:
                 return {"why": f"{reason}{_by_name(release.trust)}"}, {}
             add_measured(folder, "audit", found.rows(), of=measured)
         return {"rows": list(Release.load(folder).trust["audit"])}, {}
+
+    def _opened(self, folder: Path) -> Classifier:
+        return open_classifier(Release.load(folder), device=self.device)
+
+
+def under_attack(
+    classifier: Classifier, data: Dataset, protocol: Protocol, watch: Watch
+) -> Measured:
+    """Which test images hold, against each attack and against all of them."""
+    x, y = chosen_examples(data, protocol.examples)
+    attacks = protocol.configured
+
+    def progress(name: str, done: int, of: int) -> None:
+        watch((protocol.attacks.index(name) + done / of) / len(attacks))
+
+    result = attack(
+        attacks, classifier, x, y,
+        norm=protocol.norm, sizes=protocol.sizes, batch=protocol.batch, watch=progress,
+    )  # fmt: skip
+    record = {**result.to_json(), "random_classifier": classifier.random}
+    holds = np.stack([result.holds[name].numpy() for name in result.attacks])
+    return record, {"right": result.right.numpy(), "holds": holds}
+
+
+def by_smoothing(
+    classifier: Classifier, data: Dataset, protocol: Protocol, watch: Watch
+) -> Measured:
+    """Certificates of test images; a reason where the network mixes its inputs."""
+    p = protocol
+    x, y = chosen_examples(data, p.certified_examples or p.examples)
+    try:
+        found = certify(
+            classifier, x, y,
+            noise=p.noise, alpha=p.alpha, n0=p.n0, n=p.n, reference=True, batch=p.batch,
+            watch=lambda tally: watch(float(tally.done.mean())),
+        )  # fmt: skip
+    except InputError as error:
+        return {"why": str(error)}, {}
+    record = found.summary(list(p.radii)) | {"curve": _curve(found, p.reach)}
+    return record, {"radius": found.radius, "correct": found.correct}
 
 
 def _by_name(trust: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from privet.reports.figures import label, value_text
 from privet.reports.look import badge, page
+from privet.studies.robust_private.results import PUBLIC
 from privet.studies.robust_private.tables import Table, gaps_of
 
 BASES: Final = {
@@ -18,31 +19,33 @@ BASES: Final = {
 
 
 def study_page(
+    title: str,
     results: Mapping[str, Any],
     tables: Sequence[Table],
     plots: Mapping[str, tuple[bytes, str]],
 ) -> str:
     """The page; it loads nothing from anywhere."""
+    titled = f"{title} on {results['data']}"
     parts = [
-        _head(results),
-        _plots(plots),
+        _head(titled, results["together"]["note"]),
+        _plots(plots, public=any(row["basis"] == PUBLIC for row in results["rows"])),
         *(_table(table) for table in tables),
         _bases(),
         _gaps(gaps_of(results["rows"])),
         _facts("How it was measured", results["protocol"]),
         _facts("What was run", {k: results[k] for k in ("data", "seeds", "delta", "command")}),
     ]
-    return page(f"Private and robust classifiers on {results['data']}", Markup("\n").join(parts))
+    return page(titled, Markup("\n").join(parts))
 
 
-def _head(results: Mapping[str, Any]) -> Markup:
+def _head(title: str, note: str) -> Markup:
     return Markup(
-        '<header><p class="eyebrow"><b>Privet</b> study</p><h1>Private and robust classifiers on {}'
-        '</h1><div class="headline withheld"><p>{}</p></div></header>'
-    ).format(results["data"], results["together"]["note"])
+        '<header><p class="eyebrow"><b>Privet</b> study</p><h1>{}</h1>'
+        '<div class="headline withheld"><p>{}</p></div></header>'
+    ).format(title, note)
 
 
-def _plots(plots: Mapping[str, tuple[bytes, str]]) -> Markup:
+def _plots(plots: Mapping[str, tuple[bytes, str]], *, public: bool) -> Markup:
     figures = [
         Markup(
             '<figure class="panel"><img style="width: 100%" alt="{}" '
@@ -54,6 +57,8 @@ def _plots(plots: Mapping[str, tuple[bytes, str]]) -> Markup:
         "Filled marks and full lines: proved. Hollow marks and dashes: claimed. Dotted: no ε. "
         "Bars are the range over seeds."
     )
+    if public:
+        note += " Dashes and dots: trained on public records alone."
     return Markup(
         '<section><h2>Figures</h2><div class="plots">{}</div><p class="note">{}</p></section>'
     ).format(Markup("").join(figures), note)

@@ -5,6 +5,7 @@ large. Tables print both.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, final
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from privet.attacks.attack import Attack
+from privet.attacks.geometry import Norm
 from privet.attacks.registry import create, find_attack, settings_of
 from privet.certification import Gaussian
 from privet.certification.stopping import radii_of
@@ -20,7 +22,7 @@ from privet.data.dataset import Dataset
 from privet.errors import InputError
 from privet.privacy.confidence import check_alpha, lower_bound
 
-NORM: Final = "linf"
+NORM: Final[Norm] = "linf"
 LEAST_EOT: Final = 20  # draws; fewer flatter a random classifier
 PAPERS_SCALE: Final = 2.0  # the width of [-1, 1], where ours is 1
 USUAL_SIZE: Final = 0.1
@@ -34,7 +36,8 @@ class Protocol:
 
     Attributes:
         attacks: by name.
-        sizes: largest l-infinity norms, ascending.
+        norm: of attacks.
+        sizes: largest norms, ascending.
         steps: of the iterated attacks; default: each one's own.
         eot: draws of a random classifier in each gradient and check.
         restarts: of the attacks that have random starts.
@@ -48,6 +51,7 @@ class Protocol:
     """
 
     attacks: tuple[str, ...] = ("fgsm", "ifgsm", "mim", "pgd")
+    norm: Norm = NORM
     sizes: tuple[float, ...] = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
     steps: int | None = None
     eot: int = LEAST_EOT
@@ -84,7 +88,7 @@ class Protocol:
         """The attacks."""
         given = {"steps": self.steps, "restarts": self.restarts}
         return [
-            create(name, norm=NORM, eot=self.eot, **_that_it_has(name, given))
+            create(name, norm=self.norm, eot=self.eot, **that_it_has(name, given))
             for name in self.attacks
         ]
 
@@ -103,7 +107,7 @@ class Protocol:
     def attacking(self) -> dict[str, Any]:
         """What decides on accuracies under attack."""
         names = ("attacks", "sizes", "steps", "eot", "restarts", "examples")
-        return {"norm": NORM, **self._told(names)}
+        return {"norm": self.norm, **self._told(names)}
 
     @property
     def certifying(self) -> dict[str, Any]:
@@ -138,7 +142,8 @@ def on_both_scales(size: float) -> str:
     return f"{size:g} ({PAPERS_SCALE * size:g} on [-1, 1])"
 
 
-def _that_it_has(name: str, given: dict[str, int | None]) -> dict[str, int]:
+def that_it_has(name: str, given: Mapping[str, float | None]) -> dict[str, Any]:
+    """Those of the settings that an attack has, and that have a value."""
     known = settings_of(find_attack(name))
     return {k: v for k, v in given.items() if k in known and v is not None}
 

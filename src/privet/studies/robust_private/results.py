@@ -26,8 +26,10 @@ WHY: Final = (
 )
 ENOUGH: Final = 2  # seeds
 WORST: Final = "worst case"
+PUBLIC: Final = "public"  # basis of what no private record had a part in
 
 Record = Mapping[str, Any]
+Values = Callable[[Record], Sequence[float]]
 
 
 def rows_of(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -37,14 +39,24 @@ def rows_of(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 def tests_of(rows: Sequence[Record], size: float) -> dict[str, Any]:
     """The best method at each budget against each other one: worst case of attacks of one size."""
-    told: dict[str, Any] = {"test": TEST, "why": WHY, "size": size, "rows": []}
-    seeds = [len(row["seeds"]) for row in rows]
-    if min(seeds) < ENOUGH:
-        return told | {"skipped": f"a test needs {ENOUGH} seeds, and there is {min(seeds)}"}
+    told = {"size": size, **begun_tests(rows)}
+    if "skipped" in told:
+        return told
     budgets = dict.fromkeys(row["epsilon"] for row in rows if row["epsilon"] is not None)
     for epsilon in budgets:
-        told["rows"] += _against_best([r for r in rows if r["epsilon"] == epsilon], size)
+        told["rows"] += against_best(
+            [row for row in rows if row["epsilon"] == epsilon],
+            lambda row: under(row, WORST, size)["values"],
+        )
     return told
+
+
+def begun_tests(rows: Sequence[Record]) -> dict[str, Any]:
+    """Which test, and why; no rows yet, and a reason where there are too few seeds for any."""
+    told: dict[str, Any] = {"test": TEST, "why": WHY, "rows": []}
+    least = min((len(row["seeds"]) for row in rows), default=0)
+    skipped = f"a test needs {ENOUGH} seeds, and there is {least}"
+    return told | ({"skipped": skipped} if least < ENOUGH else {})
 
 
 def under(row: Record, attack: str, size: float) -> Record:
@@ -81,8 +93,8 @@ def _row(cells: Sequence[Record]) -> dict[str, Any]:
         "sizes": attacks[0]["sizes"],
         "clean": spread([found["clean_accuracy"] for found in attacks]),
         "attacks": {
-            name: _over_seeds([by[name] for by in map(_by_attack, attacks)])
-            for name in _by_attack(attacks[0])
+            name: over_seeds([by[name] for by in map(by_attack, attacks)])
+            for name in by_attack(attacks[0])
         },
         "warnings": list(dict.fromkeys(note for found in attacks for note in found["warnings"])),
         **_certified([cell["certificates"] for cell in cells]),
@@ -90,13 +102,14 @@ def _row(cells: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _by_attack(found: Record) -> dict[str, list[float]]:
+def by_attack(found: Record) -> dict[str, list[float]]:
     """Accuracies by size: each attack's, and against all of them, image by image."""
     single = {entry["attack"]: entry["accuracy"] for entry in found["attacks"]}
     return single | {WORST: found["robust_accuracy"]}
 
 
-def _over_seeds(curves: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
+def over_seeds(curves: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
+    """Mean and range at each place of curves."""
     return [spread(values) for values in zip(*curves, strict=True)]
 
 
@@ -143,20 +156,21 @@ def _published(found: Sequence[Record]) -> dict[str, Any] | None:
         return None
     return {
         "sizes": found[0]["sizes"],
-        **{which: _over_seeds([one[which] for one in found]) for which in ("claimed", "correct")},
+        **{which: over_seeds([one[which] for one in found]) for which in ("claimed", "correct")},
         "largest_correct_size": max(one["largest_correct_size"] for one in found),
         "gaps": found[0]["gaps"],
     }
 
 
-def _against_best(rows: Sequence[Record], size: float) -> list[dict[str, Any]]:
-    mean: Callable[[Record], float] = lambda row: under(row, WORST, size)["mean"]  # noqa: E731
-    best = max(rows, key=mean)
-    return [_compared(best, row, size) for row in rows if row is not best]
+def against_best(rows: Sequence[Record], values: Values) -> list[dict[str, Any]]:
+    """The row with the highest mean of its values against each other one."""
+    best = max(rows, key=lambda row: statistics.fmean(values(row)))
+    return [compared(best, row, values) for row in rows if row is not best]
 
 
-def _compared(best: Record, other: Record, size: float) -> dict[str, Any]:
-    ours, theirs = (under(row, WORST, size)["values"] for row in (best, other))
+def compared(best: Record, other: Record, values: Values) -> dict[str, Any]:
+    """Two rows by their values over seeds."""
+    ours, theirs = values(best), values(other)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of seeds that all agree: t says it
         t, p = ttest_ind(ours, theirs, equal_var=False)

@@ -18,24 +18,45 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 import numpy as np
+import torch
 
 from privet.errors import InputError
 from privet.files import read_json, write_atomically, write_json
 from privet.release import MANIFEST, Release
 from privet.studies.private_step.machine import describe
-from privet.studies.robust_private.cells import Cell
-from privet.studies.robust_private.measuring import Arrays, Laboratory
+from privet.studies.robust_private.measuring import Arrays, Stages
 from privet.studies.robust_private.statements import privacy_figures
-from privet.studies.robust_private.training import School
+from privet.studies.robust_private.training import Lesson
 
 CELLS: Final = "cells"
 RECORD: Final = "cell.json"
 RELEASE: Final = "release"
 
 Watch = Callable[[int, str], None]
+
+
+class Teaching(Protocol):
+    """Trains cells."""
+
+    def asked(self, cell: Any) -> dict[str, Any]:
+        """What decides on a cell's training."""
+
+    def train(self, cell: Any, folder: Path, watch: Callable[[float], None]) -> str:
+        """See to it that the release is in `folder`; says how."""
+
+
+class Measuring(Protocol):
+    """Measures releases."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where."""
+
+    def stages(self) -> Stages:
+        """Each measurement by name: what decides on it, and how it is taken of a folder."""
 
 
 @final
@@ -47,20 +68,20 @@ class Study:
     """
 
     folder: Path
-    school: School
-    laboratory: Laboratory
+    school: Teaching
+    laboratory: Measuring
     watch: Watch = lambda *_: None
 
-    def run(self, cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    def run(self, cells: Sequence[Lesson]) -> list[dict[str, Any]]:
         """The records of all cells."""
         with _alone_in(self.folder):
             self._require_fitting(cells)
             return [self._cell(cell, done) for done, cell in enumerate(cells)]
 
-    def _require_fitting(self, cells: Sequence[Cell]) -> None:
+    def _require_fitting(self, cells: Sequence[Lesson]) -> None:
         """Before anything is trained: no cell is in the folder with other settings."""
         for cell in cells:
-            asked = cell.asked(self.school.data)
+            asked = self.school.asked(cell)
             there = self._record(cell).get("asked", asked)
             if there != asked:
                 raise InputError(
@@ -70,14 +91,14 @@ class Study:
                     fix="choose another --out",
                 )
 
-    def _cell(self, cell: Cell, done: int) -> dict[str, Any]:
+    def _cell(self, cell: Lesson, done: int) -> dict[str, Any]:
         folder, record = self._folder(cell), self._record(cell)
         record |= {
             "cell": cell.name,
             "name": cell.contender.name,
             "epsilon": cell.epsilon,
             "seed": cell.seed,
-            "asked": cell.asked(self.school.data),
+            "asked": self.school.asked(cell),
         }
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RECORD, record)
@@ -94,7 +115,7 @@ class Study:
         write_json(folder / RECORD, record)
         return record
 
-    def _train(self, cell: Cell, record: dict[str, Any], done: int) -> None:
+    def _train(self, cell: Lesson, record: dict[str, Any], done: int) -> None:
         """Train if need be; a release that is not the one of the record is refused."""
         release, begun = self._folder(cell) / RELEASE, time.monotonic()
         try:
@@ -124,14 +145,14 @@ class Study:
         machine = describe(self.laboratory.device)
         return {"seconds": round(time.monotonic() - begun, 3), "machine": machine}
 
-    def _progress(self, cell: Cell, done: int, stage: str) -> Callable[[float], None]:
+    def _progress(self, cell: Lesson, done: int, stage: str) -> Callable[[float], None]:
         what = f"{cell.title}: {stage.replace('_', ' ')}"
         return lambda share: self.watch(done, f"{what} {100 * share:.0f} %")
 
-    def _folder(self, cell: Cell) -> Path:
+    def _folder(self, cell: Lesson) -> Path:
         return self.folder / CELLS / cell.name
 
-    def _record(self, cell: Cell) -> dict[str, Any]:
+    def _record(self, cell: Lesson) -> dict[str, Any]:
         path = self._folder(cell) / RECORD
         return read_json(path) if path.exists() else {}
 

@@ -8,7 +8,7 @@ from rich.table import Table as Screen
 
 from privet.reports.figures import at_least, at_most
 from privet.studies.robust_private.protocol import on_both_scales
-from privet.studies.robust_private.results import WORST, under
+from privet.studies.robust_private.results import PUBLIC, WORST, under
 
 NOTHING: Final = "-"
 
@@ -50,7 +50,7 @@ def all_tables(results: Mapping[str, Any]) -> list[Table]:
         privacy_table(rows),
         size_table(rows),
         certificate_table(rows, results["protocol"]),
-        test_table(results["tests"]),
+        comparison_table(results["tests"], f"Worst case at size {on_both_scales(size)}"),
     ]
     return [*tables, *([published_table(rows)] if any(r["published"] for r in rows) else [])]
 
@@ -63,10 +63,10 @@ def summary(results: Mapping[str, Any]) -> Table:
         head=["method", "ε", "basis", "no attack", "under attack", "certified"],
         rows=[
             [
-                *_who(row),
+                *who(row),
                 row["basis"],
-                _range(row["clean"]),
-                _range(under(row, WORST, size)),
+                shown(row["clean"]),
+                shown(under(row, WORST, size)),
                 next(iter(_certified(row, 1))),
             ]
             for row in rows
@@ -83,10 +83,10 @@ def attack_table(rows: Sequence[Row], size: float) -> Table:
         head=["method", "ε", "basis", "no attack", *attacks],
         rows=[
             [
-                *_who(row),
+                *who(row),
                 row["basis"],
-                _range(row["clean"]),
-                *(_range(under(row, name, size)) for name in attacks),
+                shown(row["clean"]),
+                *(shown(under(row, name, size)) for name in attacks),
             ]
             for row in rows
         ],
@@ -101,7 +101,7 @@ def privacy_table(rows: Sequence[Row]) -> Table:
         head=["method", "ε", "claimed", "proved, add/remove", "proved, replace one", "audited"],
         rows=[
             [
-                *_who(row),
+                *who(row),
                 _epsilon(row["claimed"], adjacency=True),
                 _epsilon(row["proved"]["add-remove"]),
                 _epsilon(row["proved"]["replace-one"]),
@@ -120,7 +120,7 @@ def size_table(rows: Sequence[Row]) -> Table:
     return Table(
         title="Worst case over all attacks, by l-infinity size",
         head=["method", "ε", *(on_both_scales(size) for size in sizes)],
-        rows=[[*_who(row), *(_range(under(row, WORST, size)) for size in sizes)] for row in rows],
+        rows=[[*who(row), *(shown(under(row, WORST, size)) for size in sizes)] for row in rows],
     )
 
 
@@ -130,7 +130,7 @@ def certificate_table(rows: Sequence[Row], protocol: Mapping[str, Any]) -> Table
     return Table(
         title="Certified accuracy, by l2 radius",
         head=["method", "ε", *(f"{radius:g}" for radius in terms["radii"])],
-        rows=[[*_who(row), *_certified(row, len(terms["radii"]))] for row in rows],
+        rows=[[*who(row), *_certified(row, len(terms["radii"]))] for row in rows],
         note=(
             f"Of the classifier smoothed by Gaussian noise {terms['scale']:g}, inputs in [0, 1]; "
             f"{terms['n']} votes, Clopper-Pearson, alpha {terms['alpha']:g} for each image. "
@@ -140,15 +140,14 @@ def certificate_table(rows: Sequence[Row], protocol: Mapping[str, Any]) -> Table
     )
 
 
-def test_table(tests: Mapping[str, Any]) -> Table:
-    """The best method against the others."""
-    title = f"Worst case at size {on_both_scales(tests['size'])}: the best method against others"
+def comparison_table(tests: Mapping[str, Any], of: str) -> Table:
+    """The best method against the others; `of` says by what."""
     return Table(
-        title=title,
+        title=f"{of}: the best method against others",
         head=["ε", "best", "other", "points", "t", "p"],
         rows=[
             [
-                f"{row['epsilon']:g}",
+                NOTHING if row["epsilon"] is None else f"{row['epsilon']:g}",
                 f"{row['best']} ({row['best_basis']})",
                 f"{row['other']} ({row['other_basis']})",
                 f"{row['points']:+.1f}",
@@ -169,7 +168,7 @@ def published_table(rows: Sequence[Row]) -> Table:
         title="Certified accuracy by the methods' own rules, by l-infinity size",
         head=["method", "ε", "rule", *(on_both_scales(size) for size in sizes)],
         rows=[
-            [*_who(row), rule, *(_range(value) for value in row["published"][rule])]
+            [*who(row), rule, *(shown(value) for value in row["published"][rule])]
             for row in told
             for rule in ("claimed", "correct")
         ],
@@ -188,11 +187,15 @@ def gaps_of(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {name: gaps for name, gaps in (claimed | rules).items() if gaps}
 
 
-def _who(row: Row) -> list[str]:
+def who(row: Row) -> list[str]:
+    """Name and epsilon; what was trained on public records alone has zero."""
+    if row["basis"] == PUBLIC:
+        return [row["name"], "0"]
     return [row["name"], NOTHING if row["epsilon"] is None else f"{row['epsilon']:g}"]
 
 
-def _range(found: Mapping[str, Any]) -> str:
+def shown(found: Mapping[str, Any]) -> str:
+    """Percents: the mean, and the range over seeds."""
     mean, low, high = (100 * found[name] for name in ("mean", "low", "high"))
     return f"{mean:.1f}" if len(found["values"]) == 1 else f"{mean:.1f} ({low:.1f} to {high:.1f})"
 
@@ -216,7 +219,7 @@ def _audited(row: Row) -> str:
 def _certified(row: Row, radii: int) -> list[str]:
     if row["not_certified"]:
         return [NOTHING] * radii
-    return [_range(value) for value in row["certified"]]
+    return [shown(value) for value in row["certified"]]
 
 
 def _reasons(what: str, by_name: Mapping[str, str]) -> str:

@@ -4,15 +4,58 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, final
 
 from privet.data.dataset import Dataset
 from privet.files import read_json
 from privet.ledger import Ledger
-from privet.studies.robust_private.cells import Cell
+from privet.training.registry import Variant
 from privet.training.run_folder import RunFolder
 
 Watch = Callable[[float], None]
+
+
+class Trainee(Protocol):
+    """Who takes part, as far as training and records go."""
+
+    @property
+    def name(self) -> str:
+        """Of tables."""
+
+    @property
+    def variant(self) -> Variant:
+        """How it is trained."""
+
+
+class Lesson(Protocol):
+    """A cell, as far as training and records go."""
+
+    @property
+    def contender(self) -> Trainee:
+        """Who is trained."""
+
+    @property
+    def epsilon(self) -> float | None:
+        """At which budget."""
+
+    @property
+    def seed(self) -> int:
+        """Of the first weights."""
+
+    @property
+    def settings(self) -> Any:
+        """All others."""
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+
+    @property
+    def title(self) -> str:
+        """For a progress bar."""
+
+    def asked(self, data: Dataset) -> dict[str, Any]:
+        """What decides on the training."""
 
 
 @final
@@ -24,7 +67,11 @@ class School:
     ledger: Ledger
     reference: dict[str, Any]
 
-    def train(self, cell: Cell, folder: Path, watch: Watch) -> str:
+    def asked(self, cell: Lesson) -> dict[str, Any]:
+        """What decides on a cell's training."""
+        return cell.asked(self.data)
+
+    def train(self, cell: Lesson, folder: Path, watch: Watch) -> str:
         """See to it that the release is in `folder`; says how: 'trained', 'resumed', 'found'."""
         run = RunFolder(folder)
         self._take_back_unbegun(run)

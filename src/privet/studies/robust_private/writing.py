@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from privet.files import write_atomically, write_json
 from privet.ledger import Ledger
@@ -12,7 +12,9 @@ from privet.studies.robust_private.protocol import Protocol
 from privet.studies.robust_private.public import together
 from privet.studies.robust_private.results import rows_of, tests_of
 from privet.studies.robust_private.study import every_record
-from privet.studies.robust_private.tables import all_tables, gaps_of
+from privet.studies.robust_private.tables import Table, all_tables, gaps_of
+
+TITLE: Final = "Private and robust classifiers"
 
 
 def results_of(
@@ -37,24 +39,35 @@ def results_of(
 
 
 def leaked(folder: Path, ledger: Ledger, data: str) -> dict[str, Any]:
-    """What all cells leak together that were ever begun in this folder."""
-    done = {r["cell"]: r["privacy"] for r in every_record(folder) if "privacy" in r}
+    """What all cells leak together that were ever begun on these records in this folder."""
+    ours = [r for r in every_record(folder) if r["asked"]["data"] == data]
+    done = {r["cell"]: r["privacy"] for r in ours if "privacy" in r}
     runs = ledger.account(data).runs
     return together(done, sum(run.status == "open" for run in runs))
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
     """results.json, table.md, the plots and index.html."""
-    tables, plots = all_tables(results), all_plots(results)
+    write_study(folder, TITLE, results, all_tables(results), all_plots(results))
+
+
+def write_study(
+    folder: Path,
+    title: str,
+    results: Mapping[str, Any],
+    tables: Sequence[Table],
+    plots: Mapping[str, tuple[bytes, str]],
+) -> None:
+    """The same for the tables and plots that are given."""
     write_json(folder / "results.json", results)
-    write_atomically(folder / "table.md", _markdown(results, tables).encode())
+    write_atomically(folder / "table.md", _markdown(title, results, tables).encode())
     for name, (svg, _) in plots.items():
         write_atomically(folder / f"{name}.svg", svg)
-    write_atomically(folder / "index.html", study_page(results, tables, plots).encode())
+    write_atomically(folder / "index.html", study_page(title, results, tables, plots).encode())
 
 
-def _markdown(results: Mapping[str, Any], tables: Sequence[Any]) -> str:
-    parts = [f"# Private and robust classifiers on {results['data']}\n"]
+def _markdown(title: str, results: Mapping[str, Any], tables: Sequence[Table]) -> str:
+    parts = [f"# {title} on {results['data']}\n"]
     parts += [f"{results['together']['note']}\n", *(table.markdown() for table in tables)]
     for name, gaps in gaps_of(results["rows"]).items():
         missing = "\n".join(f"- {gap}" for gap in gaps)
