@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import nn
@@ -313,7 +313,19 @@ def model_and_optimizer(
     return model, settings.constrained(optimizer, model, data.shape)
 
 
-def fresh_randomness(settings: Settings) -> Randomness:
+class Seeded(Protocol):
+    """Settings of a run whose noise may be known, for tests."""
+
+    @property
+    def init_seed(self) -> int:
+        """Of the first weights."""
+
+    @property
+    def noise_seed(self) -> int | None:
+        """None for secret noise."""
+
+
+def fresh_randomness(settings: Seeded) -> Randomness:
     """The streams of a new run."""
     if settings.noise_seed is None:
         return Randomness.fresh(settings.init_seed)

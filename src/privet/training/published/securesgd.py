@@ -51,10 +51,9 @@ from privet.guarantee import Adjacency, Basis, Privacy, check_target
 from privet.privacy import moments
 from privet.privacy.clipping import cross_entropy, make_clipper
 from privet.privacy.noise import GaussianNoise
-from privet.privacy.randomness import Randomness
 from privet.privacy.separation import require_separate_examples
 from privet.training import unprotected
-from privet.training.dpsgd import model_and_optimizer, require_device
+from privet.training.dpsgd import fresh_randomness, model_and_optimizer, require_device
 from privet.training.noise_layer import noise_facts
 from privet.training.ordinary import OrdinarySettings
 from privet.training.published.securesgd_trainer import SecureTrainer
@@ -178,14 +177,8 @@ def _trainer(data: Dataset, settings: PublishedSecureSGD) -> SecureTrainer:
         batch=settings.batch,
         noise=GaussianNoise(multiplier=multiplier, sensitivity=settings.clip_norm),
         spread=partial(deviations, settings.noise_scale, share=settings.hidden_share),
-        randomness=_randomness(settings),
+        randomness=fresh_randomness(settings),
     )
-
-
-def _randomness(settings: PublishedSecureSGD) -> Randomness:
-    if settings.noise_seed is None:
-        return Randomness.fresh(settings.init_seed)
-    return Randomness.seeded(settings.noise_seed, settings.init_seed)
 
 
 def _mechanism(trainer: SecureTrainer, settings: PublishedSecureSGD) -> Mapping[str, Any]:

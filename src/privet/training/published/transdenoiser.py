@@ -61,11 +61,10 @@ from privet.guarantee import REFUTED, Adjacency, Basis, Privacy
 from privet.ledger import Ledger
 from privet.models.denoisers import Denoiser
 from privet.privacy.clipping import make_clipper
-from privet.privacy.randomness import Randomness
 from privet.privacy.separation import require_separate_examples
 from privet.release import Release
 from privet.training import unprotected
-from privet.training.dpsgd import model_and_optimizer, require_device
+from privet.training.dpsgd import fresh_randomness, model_and_optimizer, require_device
 from privet.training.published.transdenoiser_settings import PublishedTransDenoiser
 from privet.training.published.transdenoiser_trainer import TransDenoiserTrainer
 from privet.training.published.transformation import squared_errors
@@ -115,14 +114,8 @@ def _trainer(data: Dataset, settings: PublishedTransDenoiser) -> TransDenoiserTr
         batch=settings.batch,
         sigma=settings.sigma,
         noise=settings.noise_for(data, course),
-        randomness=_randomness(settings),
+        randomness=fresh_randomness(settings),
     )
-
-
-def _randomness(settings: PublishedTransDenoiser) -> Randomness:
-    if settings.noise_seed is None:
-        return Randomness.fresh(settings.init_seed)
-    return Randomness.seeded(settings.noise_seed, settings.init_seed)
 
 
 def _mechanism(trainer: TransDenoiserTrainer, settings: PublishedTransDenoiser) -> dict[str, Any]:
