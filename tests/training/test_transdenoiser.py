@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import shutil
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from torch import nn
 
 import privet
-from privet.data.dataset import Bounds, Dataset, Split
+from privet.data.dataset import Split
 from privet.data.identity import enter_in_ledger
 from privet.engine.fixed_parts import digest_of
 from privet.engine.generators import drawing_at
@@ -40,6 +41,9 @@ from privet.training.transdenoiser import (
 )
 from privet.verification import verify
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from made_up_images import image_data
+
 STATEMENT = "trained on made-up images"
 QUICK = {"epochs": 2, "batch": 20, "denoiser": "unet-4", "views": 2, "epsilon": 3.0}
 
@@ -52,18 +56,7 @@ def images(name="strokes", n=100, seed=0, **changes):
     at = rng.integers(1, 7, n)
     for i in range(n):
         x[(i, 0, at[i]) if y[i] else (i, 0, slice(None), at[i])] = 0.9
-    facts = {
-        "name": name,
-        "train": Split(x=x, y=y),
-        "test": Split(x=x[:20], y=y[:20]),
-        "bounds": Bounds(low=(0.0,), high=(1.0,)),
-        "classes": ("upright", "across"),
-        "nominal_size": n,
-        "licence": "none",
-        "source": "made up",
-        "test_is_public": True,
-    }
-    return Dataset(**(facts | changes))
+    return image_data(name, x, y, ("upright", "across"), **changes)
 
 
 @pytest.fixture

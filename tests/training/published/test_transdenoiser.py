@@ -2,14 +2,16 @@
 
 import contextlib
 import math
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import privet
-from privet.data.dataset import Bounds, Dataset, Split
+from privet.data.dataset import Split
 from privet.engine.generators import drawing_at
 from privet.errors import InputError
 from privet.guarantee import REFUTED, Basis
@@ -37,6 +39,9 @@ from privet.training.published.transformation import (
 from privet.training.unprotected import NO_PRIVACY, ONLY_CLAIMED
 from privet.verification import verify
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from made_up_images import image_data
+
 QUICK = {
     "epsilon": 2.0, "denoiser": "unet-4", "epochs": 1, "batch": 16, "noise_seed": 3,
     "checkpoint_every": 2, "public_classifier": "trained on made-up images",
@@ -51,18 +56,7 @@ def images(name="squares", n=80, seed=0, **changes):
     x = rng.uniform(0, 0.2, size=(n, 1, 8, 8)).astype(np.float32)
     x[y == 0, :, 2:6, :4] += 0.7
     x[y == 1, :, 2:6, 4:] += 0.7
-    facts = {
-        "name": name,
-        "train": Split(x=x, y=y),
-        "test": Split(x=x[:20], y=y[:20]),
-        "bounds": Bounds(low=(0.0,), high=(1.0,)),
-        "classes": ("left", "right"),
-        "nominal_size": n,
-        "licence": "none",
-        "source": "made up",
-        "test_is_public": True,
-    }
-    return Dataset(**(facts | changes))
+    return image_data(name, x, y, ("left", "right"), **changes)
 
 
 @pytest.fixture
