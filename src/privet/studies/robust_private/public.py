@@ -85,7 +85,10 @@ def together(cards: dict[str, dict[str, Any]], unfinished: int) -> dict[str, Any
 
 def _said(trainings: int, without: int, total: float | None) -> str:
     begin = (
-        f"{trainings} models were trained on the same records; together they leak more than each"
+        "one model was trained on these records"
+        if trainings == 1
+        else f"{trainings} models were trained on the same records; together they leak more than"
+        " each"
     )
     if total is None:
         return (
