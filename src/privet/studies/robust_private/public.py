@@ -85,10 +85,7 @@ def together(cards: dict[str, dict[str, Any]], unfinished: int) -> dict[str, Any
 
 def _said(trainings: int, without: int, total: float | None) -> str:
     begin = (
-        "one model was trained on these records"
-        if trainings == 1
-        else f"{trainings} models were trained on the same records; together they leak more than"
-        " each"
+        f"{trainings} models were trained on the same records; together they leak more than each"
     )
     if total is None:
         return (
