@@ -5,14 +5,16 @@
 `runs.json` is a list of what to train and how to judge it, for example
 
     {"method": "stobatch", "epsilon": 1, "settings": {"recipe": "mnist-robust"}, "seeds": [0, 1, 2],
-     "norm": "linf", "size": 0.1, "steps": 40,
-     "attacks": ["pgd", "ifgsm", "mim", "apgd-ce", "autoattack"],
-     "scale": 0, "eot": 1, "certify": {"scale": 0.25, "radii": [0.25, 0.5, 1.0], "n": 10000}}
+     "norm": "linf", "sizes": [0.1], "steps": 40, "restarts": 5,
+     "attacks": ["pgd", "ifgsm", "mim", "apgd-ce", "autoattack"], "at_once": 10000,
+     "scale": 0, "eot": 1, "certify": [{"scale": 0.25, "radii": [0.25, 0.5], "n": 10000}]}
 
 `replace_one: true` makes epsilon the target under replace-one neighbours; `analysis` may be given.
 Attacks run one after the other, each on the test images that still hold: the worst case per image.
 Several runs share the device; each is written as soon as it is done, and a record that is there
-already is completed. After `--seconds` no further run or attack is begun, and a row says so.
+already is completed. After `--seconds` no further run is begun, nor an attack on the next `at_once`
+images; nor after the run's own `attack_seconds`. A row says which attacks did not see all images
+that were left to them; those they saw were chosen by chance.
 """
 
 import json
@@ -28,14 +30,16 @@ import numpy as np
 import torch
 
 import privet
+from privet.attacks.pgd import PGD
 from privet.certification import Gaussian
 from privet.classifiers import open_classifier
 from privet.classifiers.noisy import noisy
 from privet.privacy.accounting import total_epsilon
 
 RESULTS = Path(__file__).parent / "results"
-ATTACKED_AT_ONCE = 2000
+ATTACKED_AT_ONCE = 10_000
 CERTIFIED_AT_ONCE = 10_000
+FOREVER = 1e9
 NARROWINGS = 12  # of the search for an add/remove target
 
 
@@ -57,13 +61,28 @@ def measure(run, seed, arguments, ends_at):
         "mechanism": release.trust["mechanism"], "train_seconds": time.monotonic() - started,
         "left_out": [],
     }  # fmt: skip
-    x, y = chosen(data, arguments["examples"])
+    x, y = chosen(data, run.get("examples", arguments["examples"]))
     classifier = open_classifier(release, device=arguments["device"])
     if run.get("attacks"):
-        record["attacked"] = attacked(classifier, x, y, run, record["left_out"], ends_at)
+        until = min(ends_at, time.time() + run.get("attack_seconds", FOREVER))
+        record["attacked"] = [
+            attacked(classifier, x, y, run, size, record["left_out"], until)
+            for size in run["sizes"]
+        ]
+    record["attack_seconds"] = time.monotonic() - started - record["train_seconds"]
     if run.get("certify") and time.time() < ends_at:
-        record["certified"] = certified(classifier, x, y, **run["certify"])
+        record["certified"] = [certified(classifier, x, y, **how) for how in run["certify"]]
+    record["seconds"] = time.monotonic() - started
     return record
+
+
+def attack_named(name, run):
+    """By name, or PGD with its restarts."""
+    if name != "pgd" or "restarts" not in run:
+        return name
+    return PGD(
+        norm=run["norm"], steps=run["steps"], restarts=run["restarts"], eot=run.get("eot", 1)
+    )
 
 
 def target_of(run, data):
@@ -97,26 +116,25 @@ def chosen(data, examples):
     return data.bounds.clamp_and_scale(data.test.x[at]), data.test.y[at]
 
 
-def attacked(classifier, x, y, run, left_out, ends_at):
+def attacked(classifier, x, y, run, size, left_out, ends_at):
     """The share of images that holds after each attack, on those that held before."""
     scale = run.get("scale", 0)
     victim = noisy(classifier, scale) if scale else classifier
-    holds, after = None, {}
+    holds, after = np.ones(len(y), dtype=bool), {}
     for name in run["attacks"]:
-        if time.time() >= ends_at:
-            left_out.append(name)
-            continue
-        rows = np.arange(len(y)) if holds is None else np.flatnonzero(holds)
-        found = privet.attack(
-            name, victim, x[rows], y[rows], norm=run["norm"], sizes=[run["size"]],
-            steps=run.get("steps"), eot=run.get("eot", 1), batch=ATTACKED_AT_ONCE, check=False,
-        )  # fmt: skip
-        if holds is None:
-            holds, after["none"] = np.zeros(len(y), dtype=bool), float(found.right.numpy().mean())
-        held = np.zeros(len(y), dtype=bool)
-        held[rows] = found.holds[name][0].numpy()
-        holds, after[name] = held, float(held.mean())
-    return {"examples": len(y), "norm": run["norm"], "size": run["size"], "after": after}
+        rows = np.random.default_rng(0).permutation(np.flatnonzero(holds))
+        for first in range(0, len(rows), run.get("at_once", ATTACKED_AT_ONCE)):
+            if time.time() >= ends_at:
+                left_out.append(f"{name} {size}: {first} of {len(rows)} images")
+                break
+            some = rows[first : first + run.get("at_once", ATTACKED_AT_ONCE)]
+            found = privet.attack(
+                attack_named(name, run), victim, x[some], y[some], norm=run["norm"], sizes=[size],
+                steps=run.get("steps"), eot=run.get("eot", 1), batch=len(some), check=False,
+            )  # fmt: skip
+            holds[some] = found.holds[name][0].numpy()
+        after[name] = float(holds.mean())
+    return {"examples": len(y), "norm": run["norm"], "size": size, "after": after}
 
 
 def certified(classifier, x, y, *, scale, radii, n, images=None):
@@ -153,7 +171,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--examples", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--seconds", type=float, default=FOREVER)
     parser.add_argument("--out", type=Path, default=RESULTS / "robust_accuracy.json")
     arguments = parser.parse_args()
     record = {
