@@ -12,7 +12,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -35,8 +35,9 @@ from privet.commands.options import (
     TrainingOptions,
     given,
 )
-from privet.commands.screen import DataDir, Json, err, out, print_json, print_listing
+from privet.commands.screen import DataDir, Json, err, out, print_json, print_listing, step_bar
 from privet.commands.study import study_app
+from privet.commands.subjects import reference_to
 from privet.errors import InputError, PrivetError
 
 app = App(
@@ -227,7 +228,7 @@ def train(
     require_target(find_method(method), epsilon, delta, analysis)
     if epsilon is not None:
         check_target(epsilon, 1e-5 if delta is None else delta)
-    with Ranks.joined() as ranks, _progress(quiet=json) as watch:
+    with Ranks.joined() as ranks, step_bar(quiet=json) as watch:
         with ranks.agreed():
             loaded = privet.data.load(data, data_dir)
         release = privet.train(
@@ -238,17 +239,11 @@ def train(
             analysis=analysis,
             out=out,
             watch=watch,
-            reference=_reference(data, data_dir),
+            reference=reference_to(data, data_dir),
             **given(options, own),
         )
     if ranks.leads:
         _show_release(release.trust, out, as_json=json)
-
-
-def _reference(data: str, data_dir: Path | None) -> dict[str, str | None]:
-    """How a resumed run, perhaps started from another folder, finds the data again."""
-    name = str(Path(data).resolve()) if data.endswith(".toml") else data
-    return {"name": name, "data_dir": None if data_dir is None else str(data_dir.resolve())}
 
 
 @app.command
@@ -312,7 +307,7 @@ def tune(
     check_target(epsilon, delta)
     candidates = read_search(search)
     loaded = privet.data.load(data, data_dir)
-    with _progress(quiet=json, of_trials=True) as watch:
+    with step_bar(quiet=json, of_trials=True) as watch:
         release = privet.tune(
             method,
             loaded,
@@ -324,7 +319,7 @@ def tune(
             shape=shape,
             out=out,
             watch=watch,
-            reference=_reference(data, data_dir),
+            reference=reference_to(data, data_dir),
             **given(options),
         )
     _show_release(release.trust, out, as_json=json)
@@ -347,7 +342,7 @@ def resume(folder: Path, /, *, json: Json = False) -> None:
     from privet.tuning import resume as resume_search
 
     searches = _searches(folder)
-    with Ranks.joined() as ranks, _progress(quiet=json, of_trials=searches) as watch:
+    with Ranks.joined() as ranks, step_bar(quiet=json, of_trials=searches) as watch:
         with ranks.agreed():
             begun = _begun_in(folder) if ranks.leads else ("", None, {})
         method, analysis, found = ranks.told(begun)
@@ -558,7 +553,7 @@ def demo(*, out_folder: Annotated[Path, Parameter(name="--out")] = Path("runs/de
     """
     from privet.demo import run_demo
 
-    with _progress(quiet=False) as watch:
+    with step_bar(quiet=False) as watch:
         return run_demo(out_folder, out, watch)
 
 
@@ -569,19 +564,6 @@ def _show_release(trust: Any, folder: Path, *, as_json: bool) -> None:
         print_json(trust)
     else:
         print_card(trust, out, report=folder / "report.html")
-
-
-@contextlib.contextmanager
-def _progress(*, quiet: bool, of_trials: bool = False) -> Iterator[Callable[[Any], None] | None]:
-    """A bar on stderr with the steps done, the time left and the epsilon spent so far."""
-    if quiet:
-        yield None
-        return
-    from privet.engine.progress import StepBar
-    from privet.tuning.progress import TrialBar
-
-    with (TrialBar if of_trials else StepBar)(err) as bar:
-        yield bar.update
 
 
 if __name__ == "__main__":

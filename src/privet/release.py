@@ -31,7 +31,7 @@ from privet.errors import InputError
 from privet.files import read_json, write_atomically, write_json
 from privet.guarantee import Privacy, strongest_proved
 from privet.models import create
-from privet.models.denoised import before_own_classifier, has_own_classifier
+from privet.models.own_classifier import has_own_classifier, with_own_classifier
 
 CUSTOM: Final = "custom"
 RELEASED_FILES: Final = ("weights.safetensors", "config.json", "trust.json", "report.html")
@@ -105,7 +105,7 @@ class Release:
     def load(cls, folder: str | Path, model: nn.Module | None = None) -> Self:
         """Read a release; `model` is needed only for one that was trained on a user's own.
 
-        Of a denoiser before a user's own classifier it is the classifier.
+        Of a network in front of a user's own classifier it is the classifier.
         """
         folder = Path(folder)
         if not folder.is_dir():
@@ -309,8 +309,8 @@ def _build(config: Mapping[str, Any], folder: Path, given: nn.Module | None) -> 
             "corrupt config.json", got=folder, expected="model, shape, classes"
         ) from None
     if given is not None:
-        behind = has_own_classifier(name)
-        return before_own_classifier(name, shape, given) if behind else given
+        inside = has_own_classifier(name)
+        return with_own_classifier(name, shape, n_classes, given) if inside else given
     if name == CUSTOM:
         raise InputError(
             "this release was trained on a user's own model",

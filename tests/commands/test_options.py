@@ -9,18 +9,21 @@ from privet.training.plain import PlainSettings
 from privet.training.registry import METHODS
 from privet.training.settings import Settings
 
+FOUND = {  # by a run itself, never given
+    f"{part}_{what}" for part in ("classifier", "start", "attacker") for what in ("digest", "data")
+}
+
 
 def test_the_command_line_offers_every_setting_and_no_other():
     offered = {field.name for field in fields(TrainingOptions)}
-    assert offered == {field.name for field in fields(Settings)} - {"epsilon", "delta"}
+    assert offered == {field.name for field in fields(Settings)} - {"epsilon", "delta"} - FOUND
 
 
 def test_what_single_methods_have_is_offered_apart():
     offered = {field.name for field in fields(OwnOptions)}
     common = {field.name for field in fields(TrainingOptions)} | {"epsilon", "delta"}
     variants = [variant for method in METHODS.values() for variant in method.analyses.values()]
-    found = {f"{part}_{what}" for part in ("classifier", "start") for what in ("digest", "data")}
-    learned = {"relevance", *found}  # never given
+    learned = {"relevance", *FOUND}  # never given
     assert offered == set().union(*(variant.options for variant in variants)) - common - learned
     for name in offered:
         said = re.search(rf"\n    {name}\n        ([\w, -]+): ", OwnOptions.__doc__)
@@ -45,7 +48,7 @@ def test_the_defaults_in_the_help_are_the_methods_own():
 
 
 def test_plain_training_has_no_setting_of_its_own():
-    names = {field.name for field in fields(PlainSettings)}
+    names = {field.name for field in fields(PlainSettings)} - FOUND
     assert names < {field.name for field in fields(TrainingOptions)}
     stated = re.findall(r"(\w+)\n        [^\n]*; plain: (\d[\d.]*\d|\d)", TrainingOptions.__doc__)
     assert stated == [("batch", "128"), ("learning_rate", "0.05")]

@@ -11,11 +11,12 @@ from torch import nn
 import privet
 from privet.errors import InputError
 from privet.models import create
-from privet.models.denoised import Denoised, has_own_classifier
+from privet.models.denoised import Denoised
 from privet.models.denoisers import create_denoiser
 from privet.models.fixed_classifier import FixedClassifier
 from privet.models.onnx_graph import file_content
 from privet.models.onnx_network import OnnxNetwork
+from privet.models.own_classifier import has_own_classifier
 from privet.release import Release
 
 SHAPE = (1, 8, 8)

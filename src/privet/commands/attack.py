@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
+from privet.commands.attack_networks import Wanted, with_networks
 from privet.commands.recording import Record, record_attacks, require_recordable
-from privet.commands.screen import DataDir, Json, err, out, print_json
+from privet.commands.screen import DataDir, Json, err, out, print_json, step_bar
 from privet.commands.subjects import (
     chosen_examples,
     data_of,
     device_named,
     listed,
     numbers,
+    reference_to,
     require_own_folder,
 )
 from privet.errors import InputError
@@ -23,6 +25,7 @@ from privet.errors import InputError
 if TYPE_CHECKING:
     from privet.attacks import AttackResult
     from privet.classifiers import Classifier
+    from privet.data.dataset import Dataset
     from privet.release import Release
 
 DEFAULTS: Final = {"l1": "fgsm,pgd"}
@@ -40,6 +43,8 @@ def attack(
     data_dir: DataDir = None,
     examples: int = 500,
     steps: int | None = None,
+    target: str | None = None,
+    epochs: float | None = None,
     eot: int = 1,
     scale: str | None = None,
     seed: int = 0,
@@ -56,13 +61,17 @@ def attack(
 
     Example: privet attack runs/digits --attacks fgsm,pgd --norm linf --sizes 0.05,0.1
 
+    Example: privet attack runs/digits --attacks ifgsm,ain --sizes 0.2,0.3 --target 8
+    --out runs/attacked (trains a network that attacks, and keeps it in runs/attacked/ain)
+
     Parameters
     ----------
     release
         Its folder.
     attacks
         Among fgsm, ifgsm, mim, pgd, apgd-ce, apgd-dlr, cw, deepfool, square, autoattack; separated
-        by commas.
+        by commas. Networks that attack in one pass: ain, atn, advgan are trained on the training
+        records (without privacy) and kept in OUT; the folder of one, as in runs/ain, is used.
         Default: fgsm,pgd,apgd-ce,deepfool,square; in l1 fgsm,pgd.
     norm
         Of perturbations: linf, l2 or l1.
@@ -76,6 +85,11 @@ def attack(
         How many test examples, evenly spread; all of them if there are fewer.
     steps
         Of ifgsm, mim, pgd and apgd; default: 40, apgd 100.
+    target
+        The class to reach; examples of that class are left out, and an image holds unless it is
+        taken for the target. Default: any wrong class.
+    epochs
+        Of networks that are trained for the attack; default: the method's own.
     eot
         Draws of a random classifier averaged in each gradient and check.
     scale
@@ -93,7 +107,8 @@ def attack(
     json
         Print the record as JSON, nothing else.
     """
-    from privet.attacks.registry import find_attack
+    from privet.attacks.generated import METHODS
+    from privet.attacks.registry import create
     from privet.attacks.sweep import attack as sweep
     from privet.classifiers import open_classifier
     from privet.release import Release, require_finished
@@ -102,13 +117,23 @@ def attack(
     names = listed(attacks if attacks is not None else DEFAULTS.get(norm, DEFAULT))
     chosen = numbers(sizes, "sizes")
     for name in names:
-        find_attack(name)
+        if name not in METHODS:
+            create(name, norm=norm, eot=eot, seed=seed)  # refuses, before anything is trained
     require_finished(release)
     loaded = Release.load(release)
     dataset = data_of(loaded, data, data_dir)
     noise = _scale(scale, loaded)
     measured = require_recordable(release, dataset, record=record)
     x, y = chosen_examples(loaded, dataset, examples)
+    aim = _target(target, dataset)
+    if aim is not None:
+        x, y = x[y != aim], y[y != aim]
+    wanted = Wanted(
+        classifier=release, norm=norm, sizes=chosen, target=target, epochs=epochs, device=device
+    )
+    reference = reference_to(data or dataset.name, data_dir)
+    with step_bar(quiet=json) as steps_done:
+        names = with_networks(names, wanted, dataset, reference, out_folder, steps_done)
     with _bar(len(names), quiet=json) as watch:
         result = sweep(
             names,
@@ -117,6 +142,7 @@ def attack(
             y,
             norm=norm,  # type: ignore[arg-type]  # checked there
             sizes=chosen,
+            target=aim,
             steps=steps,
             eot=eot,
             seed=seed,
@@ -125,11 +151,24 @@ def attack(
     found = {"release": str(release), "data": dataset.name, **result.to_json()}
     if noise:
         found["input_noise"] = noise
+    if target is not None:
+        found["target"] = target
     if not dataset.test_is_public:
         found["private"] = "computed on private test records: not for release"
     _tell(result, found, out_folder, as_json=json)
     if record:
         record_attacks(release, found, of=measured)
+
+
+def _target(name: str | None, data: "Dataset") -> int | None:
+    """The place of a class among those of the data."""
+    if name is None:
+        return None
+    if name not in data.classes:
+        raise InputError(
+            "no such class to reach", got=f"'{name}'", expected=f"one of {', '.join(data.classes)}"
+        )
+    return list(data.classes).index(name)
 
 
 def _scale(asked: str | None, release: "Release") -> float:

@@ -50,13 +50,19 @@ class TrainingOptions:
     adversarial
         Train on adversarial examples: kurakin (clean and one-step ones side by side), madry
         (projected ascent from a random start, no clean ones), none (default); of stobatch also
-        ensemble (several attacks, beside the clean ones; its default). Costs no epsilon.
+        ensemble (several attacks, beside the clean ones; its default); ain (by a network that was
+        trained to attack, beside the clean ones), ain-madry (by both). Costs no epsilon.
     adversarial_norm
         Of their perturbations: linf (default), l2, l1.
     adversarial_size
         Largest norm of a perturbation, inputs in [0, 1]; 0.1 if you do not say.
     adversarial_steps
         Gradients to find one; 1 for kurakin, 7 otherwise, if you do not say.
+    attacker
+        For ain and ain-madry: folder of a release of `privet train ain`.
+    public_attacker
+        Your statement, in words, that the private records had no part in the attacker, nor in the
+        classifier that it was trained against. Private methods need it; it is recorded.
     ema
         Decay of the moving average of weights that is released; 0 (default): the last weights.
     sampler
@@ -107,6 +113,8 @@ class TrainingOptions:
     adversarial_norm: str | None = None
     adversarial_size: float | None = None
     adversarial_steps: int | None = None
+    attacker: str | None = None
+    public_attacker: str | None = None
     ema: float | None = None
     sampler: str | None = None
     cycle: int | None = None
@@ -196,24 +204,25 @@ class OwnOptions:
     warmup_epochs
         securesgd: under the paper analysis, passes before the redistribution; default 9.
     classifier
-        transdenoiser: the fixed classifier: a release's folder, an .onnx file, or a network of
-        `privet models`, torchvision:NAME or timm:NAME, with its weights.
+        transdenoiser, ain, atn, advgan: the fixed classifier: a release's folder, an .onnx file,
+        or a network of `privet models`, torchvision:NAME or timm:NAME, with its weights.
     classifier_weights
-        transdenoiser: of a network: .safetensors, .npz, .pt or .pth.
+        transdenoiser, ain, atn, advgan: of a network: .safetensors, .npz, .pt or .pth.
     classifier_low
-        transdenoiser: what an input of 0 means to the classifier; default 0.
+        transdenoiser, ain, atn, advgan: what an input of 0 means to the classifier; default 0.
     classifier_high
-        transdenoiser: what an input of 1 means to it; default 1.
+        transdenoiser, ain, atn, advgan: what an input of 1 means to it; default 1.
     classifier_mean
-        transdenoiser: of its normalisation, a number a channel, separated by commas.
+        transdenoiser, ain, atn, advgan: of its normalisation, a number a channel, separated by
+        commas.
     classifier_std
-        transdenoiser: the same for the deviation.
+        transdenoiser, ain, atn, advgan: the same for the deviation.
     public_classifier
-        transdenoiser: your statement, in words, that the private records had no part in the
-        classifier: where it is from. Recorded; the guarantee rests on it.
+        transdenoiser, ain, atn, advgan: your statement, in words, that the private records had no
+        part in the classifier: where it is from. Recorded; the guarantee rests on it.
     private_classifier
-        transdenoiser: say instead that they may have had one: then the guarantee covers the
-        denoiser only, and the whole has no epsilon.
+        transdenoiser, ain, atn, advgan: say instead that they may have had one: then the guarantee
+        covers the denoiser only, and the whole has no epsilon.
     denoiser
         transdenoiser: unet-W (a small U-Net of width W; default unet-16) or conv (the paper's, for
         28x28 and 32x32).
@@ -249,6 +258,36 @@ class OwnOptions:
     credit
         transdenoiser: under the paper analysis, clipped (the text, default) or unclipped (the
         authors' program).
+    perturber
+        ain, atn, advgan: the network that attacks: ain-W (default ain-12), ain-published, atn-W,
+        advgan; ain-W-without-attention (-residual, -label, -noise) for ablations.
+    bounds
+        ain, atn, advgan: largest changes of a pixel, inputs in [0, 1], separated by commas; default
+        0.2 (advgan: 0.3; atn has none).
+    target
+        ain, atn, advgan: the class to reach; default: any wrong one.
+    first_bound
+        ain: the bound that training begins with; default 0.8.
+    decay
+        ain: how it tightens: adaptive (default), exponential, step, time, none.
+    distance
+        ain, atn: weight of the length of perturbations; default 0.01 and 0.1.
+    pixels
+        ain: weight of the imitation of images; default 0.1.
+    logits
+        ain: weight of the imitation of scores; default 0.1.
+    margin
+        ain: weight of the classifier's margin; default 1.
+    imitation_steps
+        ain: of the i-FGSM that is imitated; default 50.
+    boost
+        atn: how much likelier than the likeliest class the target is to be; default 1.5.
+    realism
+        advgan: weight of what the discriminator says; default 1.
+    hinge
+        advgan: weight of lengths beyond free_length; default 1.
+    free_length
+        advgan: l2 norm of a perturbation that costs nothing; default 3.
     """
 
     xi: float | None = None
@@ -301,6 +340,20 @@ class OwnOptions:
     credited_steps: int | None = None
     credited_examples: int | None = None
     credit: str | None = None
+    perturber: str | None = None
+    bounds: str | None = None
+    target: str | None = None
+    first_bound: float | None = None
+    decay: str | None = None
+    distance: float | None = None
+    pixels: float | None = None
+    logits: float | None = None
+    margin: float | None = None
+    imitation_steps: int | None = None
+    boost: float | None = None
+    realism: float | None = None
+    hinge: float | None = None
+    free_length: float | None = None
 
 
 def given(*options: TrainingOptions | OwnOptions) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def record_attacks(release: Path, found: dict[str, Any], *, of: str) -> None:
     """One row for each attack and size, the worst case over several, and every warning."""
     from privet.release import add_measured
 
-    named = ("data", "norm", "examples", "clean_accuracy", "input_noise")
+    named = ("data", "norm", "examples", "clean_accuracy", "input_noise", "target")
     common = {name: found[name] for name in named if name in found}
     by_attack = {entry["attack"]: entry["accuracy"] for entry in found["attacks"]}
     settings = {entry["attack"]: entry["settings"] for entry in found["attacks"]}

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,3 +43,16 @@ def opened_ledger() -> Iterator[Any]:
         yield book
     finally:
         book.close()
+
+
+@contextlib.contextmanager
+def step_bar(*, quiet: bool, of_trials: bool = False) -> Iterator[Callable[[Any], None] | None]:
+    """A bar on stderr with the steps done, the time left and the epsilon spent so far."""
+    if quiet:
+        yield None
+        return
+    from privet.engine.progress import StepBar
+    from privet.tuning.progress import TrialBar
+
+    with (TrialBar if of_trials else StepBar)(err) as bar:
+        yield bar.update

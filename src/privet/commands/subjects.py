@@ -25,6 +25,12 @@ def data_of(release: "Release", named: str | None, folder: Path | None) -> "Data
         raise InputError(f"{error}; or say which data: --data") from None
 
 
+def reference_to(data: str, data_dir: Path | None) -> dict[str, str | None]:
+    """How a resumed run, perhaps started from another folder, finds the data again."""
+    name = str(Path(data).resolve()) if data.endswith(".toml") else data
+    return {"name": name, "data_dir": None if data_dir is None else str(data_dir.resolve())}
+
+
 def require_own_folder(folder: Path | None) -> None:
     """Results go beside a release, not into it, and not into a file."""
     from privet.release import MANIFEST

@@ -1,7 +1,8 @@
-"""Parts of a release that its own run did not learn: they are taken as they come.
+"""Parts that a run did not learn: they are taken as they come.
 
 A classifier behind a denoiser, or the first weights of one: their numbers are released with the
-rest, so what they reveal is revealed, too. Two cases, and whoever trains must say which:
+rest, so what they reveal is revealed, too. A network that makes adversarial examples: it is not
+released, but has a part in every gradient. Two cases, and whoever trains must say which:
 
 | stated           | what the card says                                                          |
 |------------------|-----------------------------------------------------------------------------|
@@ -25,6 +26,7 @@ from privet.privacy.accounting import DpEvent, total_epsilon
 from privet.reports import figures
 
 FIELD: Final = "fixed_parts"  # of the card
+ATTACKER: Final = "network that attacks"
 
 
 @final

@@ -73,7 +73,7 @@ class StepBar:
     def spent(self, trainer: Trainer) -> str:
         """What stands behind the bar."""
         if not isinstance(trainer, PrivateTrainer):
-            return "no privacy"
+            return str(getattr(trainer, "standing", "no privacy"))
         if not trainer.randomness.secret:
             return "no epsilon: known noise"
         return f"epsilon {trainer.plan.running_epsilon(trainer.next_step):.2f}"

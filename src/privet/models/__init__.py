@@ -1,6 +1,7 @@
 """Networks by name, what makes them strong in private training, and the repair of others."""
 
 from privet.models import adlm_net as adlm_net
+from privet.models import attacked as attacked
 from privet.models import contrast as contrast
 from privet.models import denoised as denoised
 from privet.models import groupnorm as groupnorm

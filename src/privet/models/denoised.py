@@ -10,13 +10,12 @@ A release names it `denoised:DENOISER:CLASSIFIER`: a name of `models.denoisers`,
 `models.fixed_classifier.build_classifier` takes, or `custom`.
 """
 
-import re
 from typing import Final, final
 
 from torch import Tensor, nn
 
 from privet.models.denoisers import build_denoiser
-from privet.models.fixed_classifier import OWN, FixedClassifier, build_classifier
+from privet.models.fixed_classifier import FixedClassifier, build_classifier
 from privet.models.registry import Shape, family
 
 DENOISED: Final = "denoised"
@@ -48,14 +47,3 @@ def denoised(shape: Shape, n_classes: int, denoiser: str, classifier: str) -> nn
     """A fixed classifier behind a denoiser: what `transdenoiser` releases."""
     network = build_classifier(str(classifier), shape, n_classes)
     return Denoised(build_denoiser(str(denoiser), shape), network)
-
-
-def has_own_classifier(name: str) -> bool:
-    """Whether a release of this name holds a classifier that only its maker can build."""
-    return re.fullmatch(rf"{DENOISED}:[^:]+:{OWN}", name) is not None
-
-
-def before_own_classifier(name: str, shape: Shape, classifier: nn.Module) -> Denoised:
-    """The network of such a name, with the classifier that is given."""
-    _, denoiser, _ = name.split(":")
-    return Denoised(build_denoiser(denoiser, shape), classifier)

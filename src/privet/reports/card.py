@@ -145,6 +145,14 @@ def tuning(trust: Mapping[str, Any]) -> Tuning:
     )
 
 
+def under_attack(trust: Mapping[str, Any]) -> str:
+    """Whose accuracy the card of a network that attacks states; nothing for other cards."""
+    bounds = (trust.get("mechanism") or {}).get("bounds")
+    if not isinstance(bounds, list) or not bounds:
+        return ""
+    return f", of the classifier under this attack within {figures.value_text(bounds[-1])}"
+
+
 def fixed_parts(trust: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Parts that the run did not learn, each with where it is from and what was said of it."""
     parts = [part for part in trust.get("fixed_parts") or () if isinstance(part, Mapping)]

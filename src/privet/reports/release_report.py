@@ -160,7 +160,8 @@ def _utility(trust: Mapping[str, Any]) -> dict[str, str]:
     utility = dict(_part(trust, "utility"))
     facts = {}
     if "test_accuracy" in utility:
-        facts["test accuracy"] = figures.percent(utility.pop("test_accuracy"))
+        accuracy = figures.percent(utility.pop("test_accuracy"))
+        facts["test accuracy"] = accuracy + card.under_attack(trust)
     if "interval95" in utility:
         facts["95 % interval"] = figures.interval(*utility.pop("interval95"))
     return facts | _texts(utility)

@@ -116,7 +116,7 @@ def _accuracy(trust: Mapping[str, Any]) -> str:
         text += f" (95 % interval {figures.interval(*utility['interval95'])})"
     if "test_examples" in utility:
         text += f" on {utility['test_examples']} test examples"
-    return text
+    return text + card.under_attack(trust)
 
 
 def _measured(trust: Mapping[str, Any], name: str) -> str:

@@ -43,7 +43,7 @@ from privet.errors import InputError
 
 ADVERSARIES: Final = ("none", "kurakin", "madry")
 SIZE: Final = 0.1
-STEPS: Final = {"kurakin": 1, "madry": 7}
+STEPS: Final = {"kurakin": 1, "madry": 7, "ain": 1, "ain-madry": 7}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,6 +62,8 @@ def run(
         with ranks.agreed():
             if out is not None and ranks.leads:
                 RunFolder(Path(out)).require_free()
+            if ranks.leads:
+                settings.require_public(data, ledger)
             device = require_device(ranks.device(settings.device))
             model, optimizer = model_and_optimizer(data, settings, device)
             plan = settings.plan_for(data)

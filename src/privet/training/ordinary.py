@@ -13,19 +13,27 @@ from privet.data.dataset import Dataset
 from privet.engine.adversary import Adversary
 from privet.engine.arguments import shown
 from privet.engine.examples import CONTRIBUTION, Augmentation
-from privet.engine.fixed_parts import FixedPart
+from privet.engine.fixed_parts import ATTACKER, FixedPart
 from privet.errors import InputError
+from privet.ledger import Ledger
 from privet.models import create, default_model
 from privet.models.augmentation import AUGMENTATIONS, Views
 from privet.privacy.precision import PRECISIONS
 from privet.training.adversarial import ADVERSARIES, SIZE, STEPS, find_adversary
+from privet.training.adversarial_network import (
+    BY_NETWORK,
+    as_fixed_part,
+    by_network,
+    found_about,
+)
 from privet.training.schedule import SCHEDULES
+from privet.training.stated_public import lines, require_other_records
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "schedule": tuple(SCHEDULES),
     "optimizer": ("sgd", "adam"),
     "augment": AUGMENTATIONS,
-    "adversarial": ADVERSARIES,
+    "adversarial": (*ADVERSARIES, *BY_NETWORK),
     "adversarial_norm": NORMS,
     "precision": tuple(PRECISIONS),
 }
@@ -56,7 +64,12 @@ class OrdinarySettings(ABC):
         views: how many.
         input_noise: standard deviation of Gaussian noise on every view, not cut off at the bounds.
         adversarial: train on adversarial examples: 'kurakin' (beside the clean ones), 'madry'
-            (instead of them), or 'none'.
+            (instead of them), 'ain' (by a network, beside the clean ones), 'ain-madry' (by both,
+            beside them), or 'none'.
+        attacker: for 'ain' and 'ain-madry': folder of a release of `ain`.
+        public_attacker: the statement that these records had no part in it, in words.
+        attacker_digest, attacker_data: of its weights, and the data sets behind it; found by the
+            run itself.
         adversarial_norm: of their perturbations: 'linf', 'l2', 'l1'; default: linf.
         adversarial_size: largest norm of one, inputs in [0, 1]; default: 0.1.
         adversarial_steps: gradients to find one; default: 1 for 'kurakin', 7 for 'madry'.
@@ -83,6 +96,10 @@ class OrdinarySettings(ABC):
     adversarial_norm: str | None = None
     adversarial_size: float | None = None
     adversarial_steps: int | None = None
+    attacker: str | None = None
+    public_attacker: str | None = None
+    attacker_digest: str | None = None
+    attacker_data: str | None = None
     ema: float = 0.0
     model: str | None = None
     init_seed: int = 0
@@ -162,12 +179,27 @@ class OrdinarySettings(ABC):
                 got=", ".join(f"{name} {value}" for name, value in details),
                 fix="--adversarial madry, or kurakin",
             )
+        self._check_attacker()
         if self.adversarial != "none" and self.input_noise and not self._attack_adds_noise:
             raise InputError(
                 "adversarial examples of noisy inputs",
                 got=f"adversarial '{self.adversarial}', input_noise {self.input_noise:g}",
                 expected="one of the two: attacks keep to [0, 1], noise does not",
                 fix="leave out --adversarial or --input-noise",
+            )
+
+    def _check_attacker(self) -> None:
+        if (self.adversarial in BY_NETWORK) != (self.attacker is not None):
+            raise InputError(
+                "partners by a network, and the network, go together",
+                got=f"adversarial '{self.adversarial}', attacker '{self.attacker}'",
+                fix="--adversarial ain --attacker runs/ain, or neither",
+            )
+        if self.attacker is None and self.public_attacker is not None:
+            raise InputError("a statement about no network", fix="leave --public-attacker out")
+        if self.attacker is not None and self.adversarial_norm not in (None, "linf"):
+            raise InputError(
+                "networks that attack know one norm", got=self.adversarial_norm, expected="linf"
             )
 
     @property
@@ -189,6 +221,8 @@ class OrdinarySettings(ABC):
                 "adversarial_size": self.adversarial_size or SIZE,
                 "adversarial_steps": self.adversarial_steps or self._attack_steps[self.adversarial],
             }
+        if self.attacker is not None:
+            attack |= found_about(self.attacker, data)
         return replace(
             self,
             batch=self._batch_for(data.nominal_size) if self.batch is None else self.batch,
@@ -207,8 +241,20 @@ class OrdinarySettings(ABC):
         return True
 
     def fixed_parts(self, data: Dataset) -> tuple[FixedPart, ...]:
-        """What is released and was not learned by the run; most methods have no such part."""
-        return ()
+        """What went in and was not learned by the run; of filled settings."""
+        if self.attacker is None or self.attacker_digest is None:
+            return ()
+        behind = lines(self.attacker_data)
+        made = as_fixed_part(self.attacker, self.attacker_digest, self.public_attacker, behind)
+        return (made,)
+
+    def require_public(self, data: Dataset, ledger: Ledger | None) -> None:
+        """Refuse what was called public and is not, by its own card; of filled settings."""
+        require_other_records(self._stated_public(), data, ledger)
+
+    def _stated_public(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Parts of which that was said, and the data sets behind them."""
+        return [(ATTACKER, lines(self.attacker_data))] if self.public_attacker else []
 
     def constrained(
         self, optimizer: torch.optim.Optimizer, model: nn.Module, shape: tuple[int, ...]
@@ -229,10 +275,15 @@ class OrdinarySettings(ABC):
 
     @property
     def adversary(self) -> Adversary | None:
-        """The adversary that was asked for."""
+        """The adversary that was asked for; of filled settings."""
+        size, steps = self.adversarial_size or SIZE, self.adversarial_steps
+        steps = steps or self._attack_steps.get(self.adversarial, 1)
+        if self.attacker is not None and self.attacker_digest is not None:
+            source, digest = self.attacker, self.attacker_digest
+            return by_network(self.adversarial, source, digest, size=size, steps=steps)
         return find_adversary(
             self.adversarial,
-            size=self.adversarial_size or SIZE,
+            size=size,
             norm=cast("Norm", self.adversarial_norm or "linf"),
-            steps=self.adversarial_steps or self._attack_steps.get(self.adversarial, 1),
+            steps=steps,
         )

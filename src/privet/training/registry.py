@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from torch import nn
@@ -13,8 +14,17 @@ from privet.data.dataset import Dataset
 from privet.engine.arguments import require_dataset, require_ledger, shown
 from privet.errors import InputError
 from privet.release import Release
-from privet.training import adlm, dpsgd, local_records, pixeldp, plain, transdenoiser
-from privet.training.classifier_behind import named
+from privet.training import (
+    adlm,
+    advgan,
+    ain,
+    atn,
+    dpsgd,
+    local_records,
+    pixeldp,
+    plain,
+    transdenoiser,
+)
 from privet.training.functional_head import FunctionalSettings
 from privet.training.published import adlm as published_adlm
 from privet.training.published import securesgd as published_securesgd
@@ -28,6 +38,7 @@ from privet.training.recipes import settings_of
 from privet.training.securesgd import SecureSGDSettings
 from privet.training.settings import Settings
 from privet.training.stobatch import DpalSettings, StoBatchSettings
+from privet.training.with_classifier import named
 
 SOUND: Final = "sound"
 PAPER: Final = "paper"
@@ -95,6 +106,13 @@ def _private(settings: type[Settings]) -> Variant:
         run=dpsgd.run,
         resume=partial(dpsgd.resume, kind=settings),
     )
+
+
+def _without_privacy(settings: type[Any], home: ModuleType) -> Mapping[str, Variant]:
+    """What makes no promise; `home` is the module with its run and resume."""
+    return {
+        "none": Variant(promises="no privacy", settings=settings, run=home.run, resume=home.resume)
+    }
 
 
 METHODS: Final = {
@@ -200,26 +218,27 @@ METHODS: Final = {
         Method(
             name="pixeldp",
             summary="noise behind the first layer, for certificates (Lecuyer et al., 2019)",
-            analyses={
-                "none": Variant(
-                    promises="no privacy",
-                    settings=pixeldp.PixelDPSettings,
-                    run=pixeldp.run,
-                    resume=pixeldp.resume,
-                ),
-            },
+            analyses=_without_privacy(pixeldp.PixelDPSettings, pixeldp),
+        ),
+        Method(
+            name="ain",
+            summary="a network that attacks a fixed classifier in one pass, by imitation",
+            analyses=_without_privacy(ain.AinSettings, ain),
+        ),
+        Method(
+            name="atn",
+            summary="adversarial transformation network, to compare with ain",
+            analyses=_without_privacy(atn.AtnSettings, atn),
+        ),
+        Method(
+            name="advgan",
+            summary="perturbations by a generative adversarial network, to compare with ain",
+            analyses=_without_privacy(advgan.AdvGanSettings, advgan),
         ),
         Method(
             name="plain",
             summary="minibatch gradient descent, to compare with",
-            analyses={
-                "none": Variant(
-                    promises="no privacy",
-                    settings=plain.PlainSettings,
-                    run=plain.run,
-                    resume=plain.resume,
-                ),
-            },
+            analyses=_without_privacy(plain.PlainSettings, plain),
         ),
     )
 }

@@ -71,6 +71,12 @@ class Settings(OrdinarySettings):
 
     def _check_together(self) -> None:
         super()._check_together()
+        if self.attacker is not None and not (self.public_attacker or "").strip():
+            raise InputError(
+                "a network that has seen the records would bring them into every gradient",
+                got=f"attacker '{self.attacker}', and no word about where it is from",
+                fix='--public-attacker "trained on ..., which is public"',
+            )
         if self.canaries < 0 or self.canaries == 1:
             raise InputError("bad canaries", got=self.canaries, expected="0, or 2 and more")
         if not self.keep_keys and (self.sampler != "poisson" or self.bands > 1):

@@ -47,7 +47,7 @@ is not cut off at the bounds of the images, since `certify` does not do that.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 import torch
 from torch import Tensor, nn
@@ -57,12 +57,10 @@ from privet.data.dataset import Dataset
 from privet.engine.examples import Augmentation
 from privet.engine.plan import Plan
 from privet.errors import InputError
-from privet.ledger import Ledger
 from privet.models.augmentation import Views
 from privet.models.denoisers import slices
 from privet.models.hidden_noise import HiddenNoise
 from privet.privacy.units import PerExampleLoss
-from privet.release import Release
 from privet.training import dpsgd
 from privet.training.classifier_behind import ClassifierBehind
 from privet.training.settings import Settings
@@ -220,17 +218,5 @@ class ReconstructionLoss:
         return loss + self.stability * F.cross_entropy(judged, target, reduction="none")
 
 
-def run(
-    data: Dataset,
-    settings: TransDenoiserSettings,
-    *,
-    ledger: Ledger | None = None,
-    **rest: Any,
-) -> Release:
-    """As `dpsgd.run`, once the statement about the classifier is held against its card."""
-    settings = settings.filled_for(data)
-    settings.require_public(data, ledger)
-    return dpsgd.run(data, settings, ledger=ledger, **rest)
-
-
+run = dpsgd.run
 resume = partial(dpsgd.resume, kind=TransDenoiserSettings)

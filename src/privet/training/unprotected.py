@@ -139,6 +139,8 @@ def run(
             _require_alone(way, ranks)
             if out is not None and ranks.leads:
                 RunFolder(Path(out)).require_free()
+            if ranks.leads:
+                settings.require_public(data, ledger)
             trainer = way.trainer(data, settings, ranks)
         _begin_alike(trainer, data, settings, ranks)
         record = {

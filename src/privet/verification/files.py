@@ -10,7 +10,7 @@ import torch
 
 from privet.errors import InputError
 from privet.files import read_json
-from privet.models.denoised import has_own_classifier
+from privet.models.own_classifier import has_own_classifier
 from privet.release import (
     CARD_FILES,
     CUSTOM,

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from privet.data.catalogue import share_records
 from privet.engine.fixed_parts import (
+    ATTACKER,
     FIELD,
     FixedPart,
     digest_of,
@@ -16,6 +17,7 @@ from privet.engine.fixed_parts import (
 )
 from privet.errors import InputError
 from privet.files import read_json
+from privet.models.attacked import ATTACKED
 from privet.models.denoised import DENOISED
 from privet.privacy.sampling import sampler_of
 from privet.release import read_weights
@@ -24,20 +26,22 @@ from privet.verification.statements import events_of
 
 CLASSIFIER: Final = "classifier"
 START: Final = "first denoiser"
+OWN_NAMES: Final = {"classifier": CLASSIFIER, "start": START, "attacker": ATTACKER}  # by setting
 
 
 def check_fixed_parts(folder: Path, trust: Mapping[str, Any]) -> Iterator[Finding]:
     """Nothing to say of the many releases that have no such part and should have none."""
     released = _released(folder)
     model = str(read_json(folder / "config.json").get("model"))
-    asked = trust["provenance"]["config"].get(CLASSIFIER) is not None
-    if not (asked or released or FIELD in trust or model.startswith(f"{DENOISED}:")):
+    holds = bool(released) or model.startswith((f"{DENOISED}:", f"{ATTACKED}:"))
+    asked = _asked_for(trust["provenance"]["config"], holds_classifier=holds)
+    if not asked and FIELD not in trust:
         return
     parts = _read(trust)
     yield Finding.of(
         "parts that were not learned here",
         [
-            *_named(trust, parts),
+            *_named(asked, parts),
             *_stated(trust, parts),
             *_related(trust, parts),
             *_bytes(released, parts),
@@ -64,12 +68,21 @@ def _released(folder: Path) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
 
 
-def _named(trust: Mapping[str, Any], parts: Mapping[str, FixedPart]) -> Iterator[str]:
+Asked = Mapping[str, tuple[Any, Any, list[str]]]
+"""Of each part that settings name: source, digest, and the data behind it."""
+
+
+def _asked_for(config: Mapping[str, Any], *, holds_classifier: bool) -> Asked:
+    """A release that holds a classifier must name it, whatever its settings say."""
+    return {
+        part: _asked(config, setting)
+        for setting, part in OWN_NAMES.items()
+        if config.get(setting) is not None or (part == CLASSIFIER and holds_classifier)
+    }
+
+
+def _named(asked: Asked, parts: Mapping[str, FixedPart]) -> Iterator[str]:
     """Each part that the settings name, as they name it."""
-    config = trust["provenance"]["config"]
-    asked = {CLASSIFIER: _asked(config, CLASSIFIER)}
-    if config.get("start") is not None:
-        asked[START] = _asked(config, "start")
     for name in {*asked, *parts}:
         if name not in parts:
             yield f"the {name} is not named"
@@ -87,18 +100,17 @@ def _asked(config: Mapping[str, Any], name: str) -> tuple[Any, Any, list[str]]:
 
 def _stated(trust: Mapping[str, Any], parts: Mapping[str, FixedPart]) -> Iterator[str]:
     """What was said about the classifier, and what follows if records had a part in it."""
-    config, behind = trust["provenance"]["config"], parts.get(CLASSIFIER)
-    if behind is None:
-        return
-    if behind.public == bool(config.get("private_classifier")):
-        yield "whether the classifier is public is stated otherwise than was said"
-    if behind.public and behind.statement != config.get("public_classifier"):
-        yield "the statement about the classifier is not the one that was made"
-    first = parts.get(START)
-    if first and (first.statement != config.get("public_start") or not first.public):
-        yield f"the statement about the {START} is not the one that was made"
-    if not behind.public and config.get("stability"):
-        yield "a classifier that may have seen the records has judged every image"
+    config = trust["provenance"]["config"]
+    for setting, name in OWN_NAMES.items():
+        part, said = parts.get(name), config.get(f"public_{setting}")
+        if part is None:
+            continue
+        if part.public != bool(said):
+            yield f"whether the {name} is public is stated otherwise than was said"
+        if part.public and part.statement != said:
+            yield f"the statement about the {name} is not the one that was made"
+        if not part.public and _is_asked(name, trust):
+            yield f"a {name} that may have seen the records has had a part in every gradient"
     if trust["analysis"] != "sound":
         return
     mechanism = trust["mechanism"]
@@ -108,6 +120,13 @@ def _stated(trust: Mapping[str, Any], parts: Mapping[str, FixedPart]) -> Iterato
     )  # fmt: skip
     if not set(reasons) <= set(trust["withheld"]):
         yield "a part may have seen the records, and the card does not say what that means"
+
+
+def _is_asked(name: str, trust: Mapping[str, Any]) -> bool:
+    """Whether gradients of a private run hang on the part."""
+    if name == CLASSIFIER:
+        return bool(trust["provenance"]["config"].get("stability"))
+    return name == ATTACKER and trust["analysis"] == "sound"
 
 
 def _related(trust: Mapping[str, Any], parts: Mapping[str, FixedPart]) -> Iterator[str]:

@@ -15,9 +15,9 @@ from privet.errors import InputError
 from privet.guarantee import check_target
 from privet.studies.robust_private.choices import Choices
 from privet.studies.robust_private.training import Lesson
-from privet.training.classifier_behind import ClassifierBehind
 from privet.training.recipes import settings_of
 from privet.training.registry import METHODS, Variant, find_method
+from privet.training.with_classifier import WithClassifier
 
 
 @final
@@ -90,7 +90,7 @@ def contenders(names: Sequence[str] | None = None) -> list[Contender]:
             _contender(method.name, analysis)
             for method in METHODS.values()
             for analysis, variant in method.analyses.items()
-            if not issubclass(variant.settings, ClassifierBehind)
+            if not issubclass(variant.settings, WithClassifier)
         ]
     chosen = [_contender(*_split(name)) for name in names]
     if not chosen or len({one.name for one in chosen}) < len(chosen):

@@ -58,11 +58,9 @@ from privet.data.dataset import Dataset
 from privet.engine.examples import Examples, made_up_batch
 from privet.engine.handover import KNOWN_NOISE
 from privet.guarantee import REFUTED, Adjacency, Basis, Privacy
-from privet.ledger import Ledger
 from privet.models.denoisers import Denoiser
 from privet.privacy.clipping import make_clipper
 from privet.privacy.separation import require_separate_examples
-from privet.release import Release
 from privet.training import unprotected
 from privet.training.dpsgd import fresh_randomness, model_and_optimizer, require_device
 from privet.training.published.transdenoiser_settings import PublishedTransDenoiser
@@ -173,13 +171,5 @@ PUBLISHED: Final = Unprotected(
 )
 
 
-def run(
-    data: Dataset, settings: PublishedTransDenoiser, *, ledger: Ledger | None = None, **rest: Any
-) -> Release:
-    """As `unprotected.run`, once the statement about the classifier is held against its card."""
-    settings = settings.filled_for(data)
-    settings.require_public(data, ledger)
-    return unprotected.run(PUBLISHED, data, settings, ledger=ledger, **rest)
-
-
+run = partial(unprotected.run, PUBLISHED)
 resume = partial(unprotected.resume, PUBLISHED)
