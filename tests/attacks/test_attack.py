@@ -23,7 +23,9 @@ QUICK = {
 # Steps as long as the size: ascent in l2 and l1 then turns towards the maximum by half each time.
 EXACT = {"ifgsm": {"step": 1.0}, "mim": {"step": 1.0, "decay": 0.5}, "pgd": {"step": 1.0}}
 CLIMBING = [row for row in TABLE if row[0] in ("fgsm", "ifgsm", "mim", "pgd", "apgd-ce")]
-MINIMAL = [("deepfool", "l2", 1e-3), ("deepfool", "linf", 2e-3), ("cw", "l2", 5e-3)]
+MINIMAL = [
+    ("deepfool", "l2", 1e-3), ("deepfool", "linf", 2e-3), ("cw", "l2", 5e-3), ("cw", "linf", 5e-3),
+]  # fmt: skip
 DUAL = {"linf": 1, "l2": 2, "l1": np.inf}
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import privet
 from privet.attacks import create
-from privet.attacks.generated import ANY, Generated, opened
+from privet.attacks.generated import Generated, opened
 from privet.attacks.losses import Goal
 from privet.classifiers import open_classifier
 from privet.errors import InputError
@@ -60,11 +60,12 @@ def home(tmp_path_factory, digits):
         perturber="ain-4", bounds="0.3,0.2", imitation_steps=1, **options,
     )  # fmt: skip
 
-    def plant(path, name, perturbers, bounds=BOUNDS, target=ANY):
+    def plant(path, name, perturbers, bounds=BOUNDS, target=None):
         model = Attacked(perturbers, bounds, digits.classifier.module, SHAPE)
         config = {**release.config, "model": attacked_name(name, bounds, "custom")}
-        mechanism = {**release.trust["mechanism"], "target": target, "bounds": list(bounds)}
-        trust = {**release.trust, "mechanism": mechanism}
+        provenance = release.trust["provenance"]
+        asked = {**provenance["config"], "target": target}
+        trust = {**release.trust, "provenance": {**provenance, "config": asked}}
         Release(model=model, config=config, trust=trust).save(path)
         return str(path)
 

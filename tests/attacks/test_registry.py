@@ -36,5 +36,5 @@ def test_an_unknown_setting_is_refused():
 
 
 def test_a_norm_that_an_attack_does_not_have_is_refused():
-    with pytest.raises(InputError, match="cw does not work in this norm: got linf"):
-        create("cw", norm="linf")
+    with pytest.raises(InputError, match="cw does not work in this norm: got l1"):
+        create("cw", norm="l1")

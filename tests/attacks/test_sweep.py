@@ -152,7 +152,7 @@ def test_arrays_and_configured_attacks_are_taken(digits):
         ({"names": []}, "bad list of attacks"),
         ({"names": ["pgd", "pgd"]}, "expected each one once"),
         ({"names": create("pgd", norm="l2")}, "pgd is configured for another norm: got l2"),
-        ({"names": "cw"}, "cw does not work in this norm"),
+        ({"names": "cw", "norm": "l1"}, "cw does not work in this norm"),
         ({"sizes": []}, "bad sizes of attacks"),
         ({"sizes": [0.1, -0.1]}, "bad sizes of attacks"),
         ({"sizes": float("inf")}, "bad sizes of attacks"),

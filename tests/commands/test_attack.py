@@ -73,7 +73,7 @@ def test_figures_of_private_records_are_marked(release, tmp_path, capsys, monkey
     ("options", "said"),
     [
         (["--attacks", "bim"], "did you mean 'ifgsm'"),
-        (["--attacks", "cw"], "cw does not work in this norm"),
+        (["--attacks", "cw", "--norm", "l1"], "cw does not work in this norm"),
         (["--attacks", ","], "bad list of attacks"),
         (["--norm", "l3"], "unknown norm"),
         (["--sizes", "a"], "separated by commas"),

@@ -322,7 +322,6 @@ def test_a_run_killed_before_it_was_settled_is_settled(release, tmp_path, monkey
         ("ain", with_other("--epochs", "0"), "bad epochs"),
         ("atn", with_other("--target"), "atn has no attack without a target"),
         ("ain,pdg", ASKED, "did you mean 'pgd'"),
-        ("ain,cw", ASKED, "cw does not work in this norm"),
         ("ain,pgd", [*ASKED, "--eot", "0"], "bad eot"),
         ("ain,nowhere/ain", ASKED, "unknown attack"),
     ],

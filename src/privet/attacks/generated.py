@@ -28,7 +28,7 @@ from privet.models.own_classifier import Absent, has_own_classifier
 from privet.release import INTERNAL, Release, require_unchanged
 
 METHODS: Final = ("ain", "atn", "advgan")
-ANY: Final = "any wrong class"  # the target of a card without one
+ANY: Final = "any wrong class"  # what a card says of one without a target
 
 
 @final
@@ -111,9 +111,9 @@ def _network(release: Release) -> Attacked:
 
 
 def _target(release: Release) -> int | None:
-    target = str(release.trust["mechanism"]["target"])
+    target = release.trust["provenance"]["config"].get("target")
     classes = [str(name) for name in release.config["classes"]]
-    return None if target == ANY else classes.index(target)
+    return None if target is None else classes.index(str(target))
 
 
 def _require_same(release: Release, victim: Victim, x: Tensor, goal: Goal) -> None:

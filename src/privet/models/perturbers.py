@@ -209,16 +209,23 @@ class LabelChannel(nn.Module):
 
 @final
 class CodeNoise(nn.Module):
-    """A fresh Gaussian draw for every entry of every image's code, in evaluation too."""
+    """A fresh Gaussian draw for every entry of every image's code, in evaluation too.
+
+    Attributes:
+        silent: leaves it out.
+    """
 
     def __init__(self, code: Shape, n_classes: int | None) -> None:
         super().__init__()
+        self.silent = False
         self.state = None if n_classes is None else nn.Embedding(n_classes, math.prod(code))
 
     def forward(
         self, code: Tensor, labels: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         """r, of the shape of the code."""
+        if self.silent:
+            return torch.zeros_like(code)
         device = code.device if generator is None else generator.device
         # By shape and not `_like`: the draws must not depend on how the rows lie in memory.
         draws = torch.randn(code.shape, generator=generator, device=device, dtype=code.dtype)

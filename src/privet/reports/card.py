@@ -147,10 +147,11 @@ def tuning(trust: Mapping[str, Any]) -> Tuning:
 
 def under_attack(trust: Mapping[str, Any]) -> str:
     """Whose accuracy the card of a network that attacks states; nothing for other cards."""
-    bounds = (trust.get("mechanism") or {}).get("bounds")
-    if not isinstance(bounds, list) or not bounds:
+    config = (trust.get("provenance") or {}).get("config") or {}
+    if config.get("perturber") is None:
         return ""
-    return f", of the classifier under this attack within {figures.value_text(bounds[-1])}"
+    smallest = min(str(config.get("bounds")).split(","), key=float)
+    return f", of the classifier under this attack within {smallest}"
 
 
 def fixed_parts(trust: Mapping[str, Any]) -> list[tuple[str, str]]:

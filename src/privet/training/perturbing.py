@@ -22,7 +22,7 @@ Guarantee: none. The network may hold any record that it was trained on.
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, Self, final
@@ -33,24 +33,23 @@ from torch import Tensor, nn
 from privet.attacks.generated import ANY
 from privet.attacks.losses import Goal
 from privet.data.dataset import Dataset
-from privet.engine.arguments import require_images
 from privet.engine.examples import Examples
 from privet.engine.generators import drawing_at
 from privet.engine.plain import Course
 from privet.engine.turns import Turns
 from privet.errors import InputError
 from privet.files import write_atomically
-from privet.models.attacked import Attacked, attacked_name
+from privet.models.attacked import Attacked
 from privet.models.fixed_classifier import FixedClassifier
-from privet.models.perturbers import Perturber, create_perturber, default_perturber
+from privet.models.perturbers import Perturber
 from privet.privacy.randomness import Randomness, SecretStream
 from privet.release import INTERNAL, Release
 from privet.training import unprotected
+from privet.training.against_classifier import AgainstClassifier
 from privet.training.bound_decay import BoundDecay
 from privet.training.decay_plot import decay_plot
 from privet.training.dpsgd import require_device
 from privet.training.unprotected import Unprotected, Watcher
-from privet.training.with_classifier import WithClassifier
 
 VALIDATED: Final = 0.1  # share of the records
 AT_ONCE: Final = 2048
@@ -68,34 +67,25 @@ FOREIGN: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerturberSettings(WithClassifier):
+class PerturberSettings(AgainstClassifier):
     """What may be chosen about any of them.
 
     Attributes:
-        perturber: the network that attacks, by name; default: by the shape of the examples.
-        bounds: largest changes of a pixel, inputs in [0, 1], separated by commas: a network is
-            kept for each.
-        target: class to reach; default: any wrong one.
         batch: images in a step, fewer where there are not as many as records; default: 200, or a
             quarter of the nominal size where that is smaller.
         contribution: always one record of a unit.
         optimizer: 'adam', or 'sgd'.
     """
 
-    perturber: str | None = None
-    bounds: str = "0.2"
-    target: str | None = None
     epochs: float = 40.0
     learning_rate: float = 1e-3
     optimizer: str = "adam"
     contribution: int = 1
 
     _must_state: ClassVar[bool] = False
-    _what: ClassVar[str] = "ain"
 
     def _check_together(self) -> None:
         super()._check_together()
-        self.wanted_bounds  # noqa: B018 - refuses what are no bounds
         given = [name for name, usual in FOREIGN.items() if getattr(self, name) != usual]
         if given:
             raise InputError(
@@ -104,66 +94,12 @@ class PerturberSettings(WithClassifier):
                 fix="leave it out",
             )
 
-    @property
-    def wanted_bounds(self) -> tuple[float, ...]:
-        """The largest first."""
-        try:
-            found = sorted({float(part) for part in self.bounds.split(",")}, reverse=True)
-        except ValueError:
-            found = []
-        if not found or not all(0 < bound <= 1 for bound in found):
-            raise InputError(
-                "bad bounds",
-                got=f"'{self.bounds}'",
-                expected="numbers above 0, at most 1, separated by commas",
-                fix="--bounds 0.3,0.2",
-            )
-        return tuple(found)
-
-    def filled_for(self, data: Dataset) -> Self:
-        """With the names of its networks."""
-        require_images(data, self._what)
-        if self.model is not None and not self.model.startswith("attacked:"):
-            raise InputError(
-                "a network that attacks is trained, not a classifier",
-                got=f"model '{self.model}'",
-                fix="--perturber names it, --classifier whom it attacks",
-            )
-        fixed, name = self.fixed(data), self.perturber or self._usual_perturber(data)
-        if not fixed.differentiable:
-            raise InputError("no gradient goes through the classifier", got=self.classifier)
-        self.target_class(data)
-        return replace(
-            super().filled_for(data),
-            perturber=name,
-            model=attacked_name(name, self.wanted_bounds, fixed.name),
-        )
-
-    def _usual_perturber(self, data: Dataset) -> str:
-        return default_perturber(data.shape)
-
     def _batch_for(self, nominal_size: int) -> int:
         return max(1, min(200, nominal_size // 4))
 
-    def target_class(self, data: Dataset) -> int | None:
-        """Its place among the classes."""
-        if self.target is None:
-            return None
-        if self.target not in data.classes:
-            raise InputError(
-                "no such class to reach",
-                got=f"target '{self.target}'",
-                expected=f"one of {', '.join(data.classes)}",
-                fix=f"--target {data.classes[0]}",
-            )
-        return list(data.classes).index(self.target)
-
     def network(self, data: Dataset) -> Perturber:
         """What is trained, with its first weights; of filled settings."""
-        assert self.perturber is not None
-        return create_perturber(
-            self.perturber, data.shape, len(data.classes), init_seed=self.init_seed
-        )
+        return self.first_perturber(data)
 
     @abstractmethod
     def decay_for(self, epochs: int) -> BoundDecay:

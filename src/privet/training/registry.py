@@ -18,6 +18,7 @@ from privet.training import (
     adlm,
     advgan,
     ain,
+    ain_private,
     atn,
     dpsgd,
     local_records,
@@ -108,7 +109,7 @@ def _private(settings: type[Settings]) -> Variant:
     )
 
 
-def _without_privacy(settings: type[Any], home: ModuleType) -> Mapping[str, Variant]:
+def _without_privacy(settings: type[Any], home: ModuleType) -> dict[str, Variant]:
     """What makes no promise; `home` is the module with its run and resume."""
     return {
         "none": Variant(promises="no privacy", settings=settings, run=home.run, resume=home.resume)
@@ -223,7 +224,15 @@ METHODS: Final = {
         Method(
             name="ain",
             summary="a network that attacks a fixed classifier in one pass, by imitation",
-            analyses=_without_privacy(ain.AinSettings, ain),
+            analyses=_without_privacy(ain.AinSettings, ain)
+            | {
+                SOUND: Variant(
+                    promises="(epsilon, delta)-DP, proved",
+                    settings=ain_private.PrivateAinSettings,
+                    run=ain_private.run,
+                    resume=ain_private.resume,
+                ),
+            },
         ),
         Method(
             name="atn",
@@ -338,6 +347,8 @@ def require_target(
         raise InputError(
             f"'{method.name}' gives no privacy, and takes no target",
             got=f"epsilon {epsilon}" if epsilon is not None else f"delta {delta}",
-            fix="leave it out; for a private model: `privet train dpsgd`",
+            fix=f"--analysis {SOUND}"
+            if SOUND in method.analyses
+            else "leave it out; for a private model: `privet train dpsgd`",
         )
     return variant
