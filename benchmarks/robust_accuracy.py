@@ -1,8 +1,8 @@
 """Robust and certified accuracy of private classifiers, as one record.
 
-    python benchmarks/robust_accuracy.py runs.json --data mnist --device cuda --workers 6
+    python benchmarks/robust_accuracy.py lists/mnist_proved.json --data mnist --device cuda
 
-`runs.json` is a list of what to train and how to judge it, for example
+`lists/` holds such lists of what to train and how to judge it, for example
 
     {"method": "stobatch", "epsilon": 1, "settings": {"recipe": "mnist-robust"}, "seeds": [0, 1, 2],
      "norm": "linf", "sizes": [0.1], "steps": 40, "restarts": 5,

@@ -112,6 +112,7 @@ def test_a_family_is_built_by_its_numbers():
 
 
 FAMILIES = {  # each with a member
+    "attacked:PERTURBER@BOUNDS:CLASSIFIER": "attacked:ain-12@0.2:cnn",
     "denoised:DENOISER:CLASSIFIER": "denoised:unet-16:cnn",
     "local-P-HEAD": "local-7-linear",
     "resnet-cifar-N": "resnet-cifar-20",
@@ -129,7 +130,7 @@ def test_every_network_and_family_is_described_in_one_line():
 def test_the_page_on_networks_tells_their_true_sizes():
     page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
     table = page.split("## ")[0]
-    rows = re.findall(r"^\| `([\w:-]+)`.*?\| ([\d,]+) \| ([\d,]+) \|", table, flags=re.M)
+    rows = re.findall(r"^\| `([\w:@-]+)`.*?\| ([\d,]+) \| ([\d,]+) \|", table, flags=re.M)
     listed = {name: [int(n.replace(",", "")) for n in sizes] for name, *sizes in rows}
     assert set(listed) == {*names(), *FAMILIES}
     for name, sizes in listed.items():

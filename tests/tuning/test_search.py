@@ -73,7 +73,8 @@ def test_every_setting_is_known_to_be_one_or_the_other():
     """A new setting must be placed: does it change the event, is it searched, or neither?"""
     neither = {
         "epsilon", "delta", "recipe", "device", "precision", "compile", "keep_keys",
-        "checkpoint_every", "noise_seed", "adversarial", "canaries",
+        "checkpoint_every", "noise_seed", "adversarial", "canaries", "attacker",
+        "public_attacker", "attacker_digest", "attacker_data",
     }  # fmt: skip
     known = {*SEARCHABLE, *PLANNED, *neither}
     assert known == {field.name for field in fields(Settings)}

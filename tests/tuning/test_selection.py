@@ -453,6 +453,8 @@ def test_a_search_over_the_cap_leaves_nothing_behind(make_data, book, tmp_path):
         ({"device": "meta:9x"}, FaultyEnvironment, "device not usable"),
         ({"momemtum": 0.5}, InputError, "unknown setting: got momemtum"),
         ({"learning_rate": 0.5}, InputError, "given twice"),
+        ({"adversarial": "ain", "attacker": "runs/ain"}, InputError, "takes no network"),
+        ({"search": SEARCH | {"attacker": ["a", "b"]}}, InputError, "takes no network"),
     ],
 )
 def test_bad_searches_are_refused_before_anything_is_charged(

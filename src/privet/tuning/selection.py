@@ -112,6 +112,12 @@ def tune(
             got=f"'{method}'",
             expected=f"'{Settings.method}'",
         )
+    if "attacker" in {*settings, *search}:
+        raise InputError(
+            "a search takes no network that attacks",
+            got="attacker",
+            fix="train with settings of your own: privet train dpsgd",
+        )
     require_dataset(data)
     require_ledger(ledger)
     _require_alone()
