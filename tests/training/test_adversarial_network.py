@@ -19,7 +19,9 @@ from privet.release import Release
 from privet.training import dpsgd
 from privet.training.adversarial import Madry
 from privet.training.adversarial_network import ByNetwork
+from privet.training.local_records import LocalSettings
 from privet.training.plain import PlainSettings
+from privet.training.registry import METHODS
 from privet.training.settings import Settings
 from privet.verification import verify
 from privet.verification.fixed_parts import check_fixed_parts
@@ -173,6 +175,37 @@ def test_a_card_that_says_otherwise_fails(trained, changed, said):
 def test_a_network_that_these_records_had_a_part_in_is_not_public(house, ledger):
     with pytest.raises(InputError, match="the network that attacks is not public"):
         private(house, ledger, data=images("public", 0))
+
+
+def test_adlm_holds_the_statement_against_the_card_too(house, ledger):
+    asked = {"adversarial": "ain", "attacker": str(house / "ain"), "public_attacker": STATEMENT}
+    with pytest.raises(InputError, match="the network that attacks is not public"):
+        privet.train("adlm", images("public", 0), epsilon=3.0, ledger=ledger, **asked)
+
+
+def test_behind_randomised_records_no_network_is_taken(house):
+    with pytest.raises(InputError, match="cannot follow their randomisation"):
+        LocalSettings(
+            epsilon=20.0, pool=0, adversarial="ain", attacker=str(house / "ain"),
+            public_attacker=STATEMENT,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        (method.name, variant)
+        for method in METHODS.values()
+        for variant in method.analyses.values()
+        if "DP, proved" in variant.promises
+    ],
+)
+def test_whatever_is_proved_says_where_the_network_is_from_or_takes_none(name, variant):
+    asked = {"epsilon": 3.0, "adversarial": "ain", "attacker": "runs/ain"}
+    if "classifier" in variant.options:
+        asked |= {"classifier": "runs/h", "public_classifier": STATEMENT}
+    with pytest.raises(InputError):
+        variant.settings(**asked)
 
 
 def test_a_private_run_needs_a_word_about_the_network(house):

@@ -19,6 +19,7 @@ from privet.training.ain import CONFIDENT
 from privet.training.ain_private import Fooling, FoolingLoss, PrivateAinSettings
 from privet.training.registry import find_method
 from privet.verification import verify
+from privet.verification.fixed_parts import check_fixed_parts
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from made_up_images import image_data
@@ -118,6 +119,16 @@ def test_the_release_has_a_proof_that_rests_on_the_statement(house):
     assert release.privacy.epsilon <= 3.0
     assert any(STATEMENT in assumption for assumption in release.privacy.assumptions)
     assert verify(house / "ain", ledger=Ledger(house / "ledger.db")).ok
+
+
+def test_a_card_of_a_classifier_that_has_seen_the_records_fails(house):
+    trust = dict(Release.load(house / "ain").trust)
+    provenance, (part,) = dict(trust["provenance"]), trust["fixed_parts"]
+    changed = {"public_classifier": None, "private_classifier": True}
+    provenance["config"] = provenance["config"] | changed
+    trust |= {"provenance": provenance, "fixed_parts": [part | {"public": False}]}
+    (finding,) = check_fixed_parts(house / "ain", trust)
+    assert "has had a part in every gradient" in finding.detail
 
 
 def test_what_is_released_attacks_within_its_bound_with_noise_of_its_own(house):

@@ -193,6 +193,7 @@ def run(
     settings = settings.filled_for(data)
     if out is not None:
         RunFolder(Path(out)).require_free()
+    settings.require_public(data, ledger)
     paid = settings.paid_by(data)
     plan, randomness = settings.plan_for(paid), dpsgd.fresh_randomness(settings)
     _rehearse(paid, settings, plan)

@@ -119,6 +119,12 @@ class LocalSettings(PlainSettings):
                 got=self.delta,
                 fix="leave --delta out",
             )
+        if self.attacker is not None:
+            raise InputError(
+                "a network that may have seen the records cannot follow their randomisation",
+                got=f"attacker '{self.attacker}'",
+                fix="--adversarial madry",
+            )
         if self.pool is not None and self.pool < 0:
             raise InputError("bad pool", got=self.pool, expected="0, or cells a side")
 

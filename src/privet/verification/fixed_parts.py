@@ -124,9 +124,10 @@ def _stated(trust: Mapping[str, Any], parts: Mapping[str, FixedPart]) -> Iterato
 
 def _is_asked(name: str, trust: Mapping[str, Any]) -> bool:
     """Whether gradients of a private run hang on the part."""
+    config, sound = trust["provenance"]["config"], trust["analysis"] == "sound"
     if name == CLASSIFIER:
-        return bool(trust["provenance"]["config"].get("stability"))
-    return name == ATTACKER and trust["analysis"] == "sound"
+        return bool(config.get("stability")) or (sound and config.get("perturber") is not None)
+    return name == ATTACKER and sound
 
 
 def _related(trust: Mapping[str, Any], parts: Mapping[str, FixedPart]) -> Iterator[str]:
