@@ -1,5 +1,6 @@
 """Data sets by name, or a user's own through a description file: arrays and public facts."""
 
+from privet.data import records
 from privet.data.catalogue import available, load
 from privet.data.dataset import Bounds, Dataset, Split
 from privet.data.description import Description, load_description, write_description
@@ -12,5 +13,6 @@ __all__ = [
     "available",
     "load",
     "load_description",
+    "records",
     "write_description",
 ]

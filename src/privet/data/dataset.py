@@ -2,8 +2,9 @@
 
 import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +102,7 @@ class Dataset:
     learned privately and listed in `learned`. Nothing in Privet that decides how a private
     mechanism runs ever looks at `len(train)` or at the values instead. `unit` names what is
     protected as one, and `nominal_size` counts it: records, or users where `train.units` is given.
+    Data without labels have a `schema` in the place of `classes`; their y is 0.
     """
 
     name: str
@@ -116,13 +118,14 @@ class Dataset:
     learned: tuple[LearnedFact, ...] = ()
     features: tuple[str, ...] = ()  # names of the columns, in order; empty for arrays
     parents: tuple[str, ...] = ()  # data sets in the ledger that this one was made from
+    schema: Mapping[str, Any] | None = None  # public facts about records that are no examples
 
     def __post_init__(self) -> None:
-        if len(self.classes) < 2:
+        if len(self.classes) < 2 if self.labelled else self.classes:
             raise InputError(
                 f"data set '{self.name}' declares too few classes",
                 got=len(self.classes),
-                expected="at least 2",
+                expected="at least 2" if self.labelled else "none beside a schema",
             )
         if self.nominal_size < 1:
             raise InputError(
@@ -137,7 +140,7 @@ class Dataset:
                 fix="say whose records they are, as in unit='user'",
             )
         for part, split in (("train", self.train), ("test", self.test)):
-            check_split(f"{self.name}/{part}", split, n_classes=len(self.classes))
+            check_split(f"{self.name}/{part}", split, n_classes=len(self.classes) or None)
         if self.train.x.shape[1:] != self.test.x.shape[1:]:
             raise InputError(
                 f"data set '{self.name}': train and test examples differ in shape",
@@ -150,6 +153,11 @@ class Dataset:
                 got=f"{len(self.bounds.low)} pairs for examples of shape {self.shape}",
                 expected="one pair for all features, or one for each column of a table",
             )
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the records are examples of classes."""
+        return self.schema is None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -168,14 +176,16 @@ class Dataset:
         return made
 
 
-def check_split(where: str, split: Split, *, n_classes: int) -> None:
-    """Refuse arrays that cannot be trained on; say which and why."""
+def check_split(where: str, split: Split, *, n_classes: int | None) -> None:
+    """Refuse arrays that cannot be trained on; say which and why. Without classes y is 0."""
     if len(split.x) != len(split.y):
         raise InputError(
             f"{where}: examples and labels differ in number",
             got=f"{len(split.x)} examples, {len(split.y)} labels",
             expected="one label for each example",
         )
+    if len(split) == 0 and n_classes is None and where.endswith("/test"):
+        return
     if len(split) == 0:
         raise InputError(f"{where} has zero examples", expected="at least one")
     _check_units(where, split)
@@ -187,14 +197,15 @@ def check_split(where: str, split: Split, *, n_classes: int) -> None:
             f"{where}: NaN or infinite value in example {bad}",
             fix="fill or drop missing values before training",
         )
-    if split.y.min() < 0 or split.y.max() >= n_classes:
-        bad = int(np.argwhere((split.y < 0) | (split.y >= n_classes))[0][0])
+    labels = n_classes or 1
+    if split.y.min() < 0 or split.y.max() >= labels:
+        bad = int(np.argwhere((split.y < 0) | (split.y >= labels))[0][0])
         raise InputError(
             f"{where}: label out of range in example {bad}",
             got=int(split.y[bad]),
-            expected=f"0..{n_classes - 1}",
+            expected=f"0..{labels - 1}",
         )
-    if where.endswith("/train") and (split.y == split.y[0]).all():
+    if n_classes and where.endswith("/train") and (split.y == split.y[0]).all():
         raise InputError(
             f"{where}: every example has the same class",
             got=f"class {int(split.y[0])} only",

@@ -21,6 +21,10 @@ FOLDER_NAMES: dict[str, tuple[str, ...]] = {
         "cifar10/cifar-10-batches-bin",
         "cifar10/cifar-10-batches-py",
     ),
+    "physionet2012": ("physionet2012",),
+    "mimic-iv-ed": ("mimic_iv_ed", "mimic-iv-ed", "mimic-iv-ed-2.2"),
+    "mimic-iv-ed-demo": ("mimic_iv_ed_demo", "mimic-iv-ed-demo", "mimic-iv-ed-demo-2.2"),
+    "eicu-demo": ("eicu_demo", "eicu-demo", "eicu-collaborative-research-database-demo-2.0.1"),
 }
 
 # Where Debian's data packages (dataset-fashion-mnist) install.

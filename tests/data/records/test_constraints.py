@@ -1,0 +1,98 @@
+"""Violations are counted as planted, and none is left once enforced."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from privet.data.records.constraints import enforce, violations
+from privet.data.records.features import Categorical, Numeric
+from privet.data.records.records import PatientRecords
+from privet.data.records.schema import Ends, Order, Schema
+
+NAN = np.nan
+SCHEMA = Schema(
+    name="x",
+    temporal=(
+        Numeric(name="sbp", low=0, high=300),
+        Numeric(name="map", low=0, high=300),
+        Numeric(name="dbp", low=0, high=300),
+        Categorical(name="status", values=("alive", "died")),
+    ),
+    constraints=(
+        Order(above="sbp", below="map"),
+        Order(above="map", below="dbp"),
+        Order(above="sbp", below="dbp"),
+        Ends(column="status", value="died"),
+    ),
+    nominal_size=1,
+)
+ORDER, END = "sbp >= dbp", "nothing after status = died"
+
+
+def records_of(values, lengths):
+    n = len(lengths)
+    return PatientRecords(
+        schema=SCHEMA,
+        patients=np.array([str(k) for k in range(n)]),
+        stays=np.array([str(k) for k in range(n)]),
+        static=np.empty((n, 0)),
+        outcomes=np.empty((n, 0)),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        times=np.zeros(sum(lengths)),
+        values=np.array(values, dtype=float).reshape(sum(lengths), 4),
+    )
+
+
+@pytest.fixture
+def planted():
+    return records_of(
+        [
+            [120, NAN, 80, 0],
+            [80, NAN, 120, 1],
+            [NAN, NAN, 80, 1],
+            [90, NAN, 90, NAN],
+            [70, 90, 110, 1],
+        ],
+        [3, 0, 2],
+    )
+
+
+def test_planted_violations_are_counted(planted):
+    found = violations(planted)
+    assert found[ORDER] == (2, 4)
+    assert found["sbp >= map"] == (1, 1)
+    assert found[END] == (1, 2)
+
+
+def test_enforcing_swaps_pairs_and_cuts_after_the_end(planted):
+    mended = enforce(planted)
+    assert mended.lengths.tolist() == [2, 0, 2]
+    np.testing.assert_array_equal(mended.values[1], [120, NAN, 80, 1])
+    np.testing.assert_array_equal(mended.values[3], [110, 90, 70, 1])
+    assert planted.values[1, 0] == 80  # what was given stays as it was
+
+
+@given(
+    values=hnp.arrays(
+        np.float64,
+        (6, 4),
+        elements=st.sampled_from([NAN, 0.0, 1.0, 2.0]),
+        fill=st.nothing(),
+    ).map(lambda v: np.where((np.arange(4) == 3) & (v == 2), NAN, v))
+)
+def test_nothing_is_violated_once_enforced(values):
+    records = records_of(values, [2, 0, 3, 1])
+    mended = enforce(records)
+    assert [broken for broken, _ in violations(mended).values()] == [0] * 4
+    # A row keeps its numbers, in whatever order.
+    first = records.step_of_row == 0
+    before, after = records.values[first], mended.values[mended.step_of_row == 0]
+    np.testing.assert_array_equal(np.sort(before[:, :3]), np.sort(after[:, :3]))
+
+
+@given(records=st.from_type(PatientRecords))
+def test_records_without_constraints_stay_as_they_are(records, assert_same):
+    assert violations(records) == {}
+    assert_same(enforce(records), records)
