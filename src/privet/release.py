@@ -31,6 +31,7 @@ from privet.errors import InputError
 from privet.files import read_json, write_atomically, write_json
 from privet.guarantee import Privacy, strongest_proved
 from privet.models import create
+from privet.models.generators import create_generator
 from privet.models.own_classifier import has_own_classifier, with_own_classifier
 
 CUSTOM: Final = "custom"
@@ -301,6 +302,13 @@ def named_once(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
+def build_model(config: Mapping[str, Any]) -> nn.Module:
+    """The network that a `config.json` names, for weights that will be loaded."""
+    if "schema" in config:
+        return create_generator(config["model"], config["schema"])
+    return create(config["model"], tuple(config["shape"]), len(config["classes"]))
+
+
 def _build(config: Mapping[str, Any], folder: Path, given: nn.Module | None) -> nn.Module:
     try:
         name, shape, n_classes = config["model"], tuple(config["shape"]), len(config["classes"])
@@ -316,7 +324,7 @@ def _build(config: Mapping[str, Any], folder: Path, given: nn.Module | None) -> 
             "this release was trained on a user's own model",
             fix="pass it: privet.load(folder, model=MyModel())",
         )
-    return create(name, shape, n_classes)
+    return build_model(config)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -170,7 +170,7 @@ def require_fitting(
     Both are tried on made-up inputs, never on records.
     """
     _require_vocabulary(model, data.bounds)
-    x, y = _with_extremes(*probe, classes=len(data.classes))
+    x, y = _with_extremes(*probe, classes=len(data.classes) or 1)
     with undisturbed(model), torch.no_grad():
         model.eval()
         outputs = _tried(

@@ -258,5 +258,5 @@ def made_up_batch(data: Dataset, device: torch.device, n: int = 4) -> tuple[Tens
     """Inputs and labels that have the data's public shape and nothing else of it."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(n, *data.shape, generator=generator)
-    y = torch.randint(0, len(data.classes), (n,), generator=generator)
+    y = torch.randint(0, len(data.classes) or 1, (n,), generator=generator)
     return x.to(device), y.to(device)

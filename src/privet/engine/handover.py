@@ -167,9 +167,19 @@ def _interval(hits: NDArray[np.bool_], units: NDArray[np.int64] | None) -> list[
 
 def private_figures(release: Release, data: Dataset) -> dict[str, Any]:
     """Figures on private records: for the curator's eyes, never for the release."""
+    if not data.labelled:
+        return {"train_likelihood": _likelihood(release, data), "train_examples": len(data.train)}
     hits = release.predict(data.train.x) == data.train.y
     figures = {"train_accuracy": float(np.mean(hits)), "train_examples": len(data.train)}
     return figures | ({} if data.test_is_public else accuracy_figures(release, data))
+
+
+def _likelihood(release: Release, data: Dataset) -> list[float]:
+    """The mean of what a generator says of the records: negative log-likelihoods of its parts."""
+    places = np.arange(len(data.train))
+    parts = [release.scores(data.train.x[some]).sum(0) for some in np.array_split(places, 64)]
+    total = np.sum([np.asarray(part) for part in parts], axis=0) / len(data.train)
+    return [float(part) for part in total]
 
 
 def _events(trainer: PrivateTrainer, data: Dataset, tuning: Tuning) -> list[tuple[str, DpEvent]]:
@@ -237,7 +247,7 @@ def data_facts(data: Dataset) -> dict[str, Any]:
         "licence": data.licence,
         "test_is_public": data.test_is_public,
         "learned": [{"name": f.name, "epsilon": f.epsilon} for f in data.learned],
-    }
+    } | _schema_of(data)
 
 
 def provenance(
@@ -281,4 +291,8 @@ def release_config(data: Dataset, model_name: str) -> dict[str, Any]:
         "features": list(data.features),
         "classes": list(data.classes),
         "bounds": {"low": list(data.bounds.low), "high": list(data.bounds.high)},
-    }
+    } | _schema_of(data)
+
+
+def _schema_of(data: Dataset) -> dict[str, Any]:
+    return {} if data.schema is None else {"schema": dict(data.schema)}

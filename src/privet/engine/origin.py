@@ -42,6 +42,8 @@ class Origin:
             "bounds": asdict(data.bounds),
             "learned": [asdict(fact) for fact in data.learned],
         }
+        if data.schema is not None:
+            facts["schema"] = dict(data.schema)
         return cls(facts=facts, train=_name_of_split(data.train), test=_name_of_split(data.test))
 
     def sealed(self, ledger: Ledger, run_id: str) -> str:

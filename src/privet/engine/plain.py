@@ -23,7 +23,7 @@ from privet.privacy.precision import Precision
 from privet.privacy.probing import undisturbed
 from privet.privacy.randomness import SecretStream
 from privet.privacy.sampling import Sampler
-from privet.privacy.units import Units, cross_entropy, per_example_losses
+from privet.privacy.units import PerExampleLoss, Units, cross_entropy, per_example_losses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class PlainTrainer:
         average: WeightAverage | None = None,
         augmentation: Augmentation | None = None,
         adversary: Adversary | None = None,
+        loss: PerExampleLoss = cross_entropy,
     ) -> None:
         self.model = model
         self.whole = whole
@@ -63,6 +64,7 @@ class PlainTrainer:
         self._precision = precision
         self._augmentation = augmentation
         self._adversary = adversary
+        self._per_example = loss
         self._device = next(model.parameters()).device
 
     def step(self) -> None:
@@ -130,7 +132,7 @@ class PlainTrainer:
         units = Units.of(rows.x, rows.y, views=rows.views, weights=rows.weights)
         with self._precision.passes(self._device):
             outputs = self.model(units.x)
-        return units.weighted(per_example_losses(cross_entropy, outputs.float(), units.y)).sum()
+        return units.weighted(per_example_losses(self._per_example, outputs.float(), units.y)).sum()
 
     @property
     def _at_once(self) -> int:

@@ -15,8 +15,7 @@ from privet.engine.plan import Plan
 from privet.engine.ranks import Ranks
 from privet.errors import InputError
 from privet.ledger import Ledger, default_ledger_path, new_run_id
-from privet.models import create
-from privet.release import Release
+from privet.release import Release, build_model
 from privet.training.run_folder import RunFolder
 
 
@@ -171,6 +170,6 @@ def handed_round(release: Release | None, ranks: Ranks) -> Release:
     if release is not None:
         return release
     (config, trust), weights = json.loads(said[0]), said[1]
-    model = create(config["model"], tuple(config["shape"]), len(config["classes"]))
+    model = build_model(config)
     model.load_state_dict(weights)
     return Release(model=model, config=config, trust=trust)

@@ -19,6 +19,7 @@ from privet.ledger import Ledger
 from privet.models import create, default_model
 from privet.models.augmentation import AUGMENTATIONS, Views
 from privet.privacy.precision import PRECISIONS
+from privet.privacy.units import PerExampleLoss, cross_entropy
 from privet.training.adversarial import ADVERSARIES, SIZE, STEPS, find_adversary
 from privet.training.adversarial_network import (
     BY_NETWORK,
@@ -226,7 +227,7 @@ class OrdinarySettings(ABC):
         return replace(
             self,
             batch=self._batch_for(data.nominal_size) if self.batch is None else self.batch,
-            model=self.model or default_model(data.shape),
+            model=self.model or self._default_model(data),
             **attack,
         )
 
@@ -234,6 +235,11 @@ class OrdinarySettings(ABC):
         """What is trained, for filled settings; its first weights are those of the seed."""
         assert self.model is not None
         return create(self.model, data.shape, len(data.classes), init_seed=self.init_seed)
+
+    @property
+    def loss(self) -> PerExampleLoss:
+        """Of one example."""
+        return cross_entropy
 
     @property
     def covers_all(self) -> bool:
@@ -261,6 +267,10 @@ class OrdinarySettings(ABC):
     ) -> torch.optim.Optimizer:
         """The optimiser of the network, with hooks for what its steps must keep; here none."""
         return optimizer
+
+    def _default_model(self, data: Dataset) -> str:
+        """The network where none was named."""
+        return default_model(data.shape)
 
     @abstractmethod
     def _batch_for(self, nominal_size: int) -> int:

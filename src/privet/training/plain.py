@@ -19,7 +19,6 @@ from privet.engine.turns import Turns
 from privet.models.fronted import Fronted
 from privet.privacy.precision import find_precision
 from privet.privacy.randomness import Randomness
-from privet.privacy.units import cross_entropy
 from privet.training import unprotected
 from privet.training.dpsgd import model_and_optimizer, require_device
 from privet.training.ordinary import OrdinarySettings
@@ -52,12 +51,13 @@ class PlainSettings(OrdinarySettings):
         return Course(steps=steps, sampler=sampler)
 
 
-def _trainer(data: Dataset, settings: PlainSettings) -> PlainTrainer:
+def plain_trainer(data: Dataset, settings: PlainSettings) -> PlainTrainer:
+    """For filled settings."""
     device = require_device(settings.device)
     model, optimizer = model_and_optimizer(data, settings, device)
     precision, probe = find_precision(settings.precision, device), made_up_batch(data, device)
     trained, augmentation, adversary = model, settings.augmentation, settings.adversary
-    require_fitting(model, cross_entropy, data, probe)
+    require_fitting(model, settings.loss, data, probe)
     if augmentation is not None:
         require_views(augmentation, probe[0])
     if adversary is not None:
@@ -76,15 +76,17 @@ def _trainer(data: Dataset, settings: PlainSettings) -> PlainTrainer:
         average=WeightAverage(trained, settings.ema) if settings.ema else None,
         augmentation=augmentation,
         adversary=adversary,
+        loss=settings.loss,
     )
 
 
-def _mechanism(trainer: PlainTrainer, settings: PlainSettings) -> Mapping[str, Any]:
+def plain_mechanism(trainer: PlainTrainer, settings: PlainSettings) -> Mapping[str, Any]:
+    """What the card says about the steps."""
     return {"contribution": trainer.contribution, "noise": "none"}
 
 
 PLAIN: Final = Unprotected(
-    method="plain", settings=PlainSettings, build=_trainer, mechanism=_mechanism
+    method="plain", settings=PlainSettings, build=plain_trainer, mechanism=plain_mechanism
 )
 
 run = partial(unprotected.run, PLAIN)

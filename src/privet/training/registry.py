@@ -260,14 +260,19 @@ def describe_methods() -> list[Method]:
 
 def find_method(name: str) -> Method:
     """A method by name; an unknown one is bad input."""
-    if isinstance(name, str) and name in METHODS:
-        return METHODS[name]
-    near = difflib.get_close_matches(name, METHODS, n=1) if isinstance(name, str) else []
+    return find_in(METHODS, name, where="privet methods")
+
+
+def find_in(methods: Mapping[str, Method], name: str, *, where: str) -> Method:
+    """One of these methods; `where` says which command lists them."""
+    if isinstance(name, str) and name in methods:
+        return methods[name]
+    near = difflib.get_close_matches(name, methods, n=1) if isinstance(name, str) else []
     raise InputError(
         "unknown method",
         got=shown(name),
-        expected=f"one of {', '.join(METHODS)}",
-        fix=f"did you mean '{near[0]}'?" if near else "see `privet methods`",
+        expected=f"one of {', '.join(methods)}",
+        fix=f"did you mean '{near[0]}'?" if near else f"see `{where}`",
     )
 
 
@@ -296,7 +301,7 @@ def train(
     chosen = require_target(find_method(method), epsilon, delta, analysis)
     unknown = set(options) - chosen.options - {"out", "ledger", "watch", "reference"}
     if unknown:
-        raise _foreign(method, sorted(unknown), chosen)
+        raise foreign(METHODS, method, sorted(unknown), chosen)
     if isinstance(options.get("classifier"), nn.Module):
         options["classifier"] = named(options["classifier"])
     given = {
@@ -309,11 +314,13 @@ def train(
     return chosen.run(data, chosen.settings(**settings), **rest)
 
 
-def _foreign(method: str, unknown: list[str], chosen: Variant) -> InputError:
+def foreign(
+    methods: Mapping[str, Method], method: str, unknown: list[str], chosen: Variant
+) -> InputError:
     """Names whose the first unknown setting is, if it is anybody's."""
     having = [
         other.name if len(other.analyses) == 1 else f"{other.name} --analysis {analysis}"
-        for other in METHODS.values()
+        for other in methods.values()
         for analysis, variant in other.analyses.items()
         if unknown[0] in variant.options
     ]

@@ -16,7 +16,6 @@ from privet.privacy.accounting import DpEvent
 from privet.privacy.factorisation import Workload, optimal_coefficients
 from privet.privacy.geometry import GEOMETRIES, Geometry
 from privet.privacy.sampling import SAMPLERS
-from privet.privacy.units import PerExampleLoss, cross_entropy
 from privet.training.ordinary import CHOICES, OrdinarySettings
 
 
@@ -119,11 +118,6 @@ class Settings(OrdinarySettings):
     def plan_like(self, plan: Plan) -> Plan:
         """`plan` for these settings, which differ from its own in nothing that its event shows."""
         return replace(plan, clip_norm=self.clip_norm, bands=self._coefficients(plan.steps))
-
-    @property
-    def loss(self) -> PerExampleLoss:
-        """Of one example."""
-        return cross_entropy
 
     def made_of(self, trained: nn.Module, data: Dataset, plan: Plan) -> nn.Module:
         """The classifier that is released: what was trained, or what follows from it and the plan.

@@ -29,6 +29,7 @@ from privet.signing import signature_problem
 from privet.verification.finding import Finding
 
 CONFIGURED: Final = ("shape", "features", "classes", "bounds")
+IF_THERE: Final = ("schema",)
 REPORT: Final = "report.html"
 
 
@@ -96,6 +97,7 @@ def check_config(folder: Path, trust: Mapping[str, Any]) -> Iterator[Finding]:
 def _differing(config: Mapping[str, Any], trust: Mapping[str, Any]) -> Iterator[str]:
     data, provenance = trust["data"], trust["provenance"]
     names = [name for name in CONFIGURED if config[name] != data[name]]
+    names += [name for name in IF_THERE if config.get(name) != data.get(name)]
     if names:
         yield f"{', '.join(names)} differ"
     asked = provenance["config"].get("model", config["model"])
