@@ -1,0 +1,155 @@
+"""Records by an autoregressive transformer over discretised rows, every update private.
+
+The network and its factors are `models/row_transformer.py`; the loop is `engine/trainer.py`.
+
+    in each step, for a Poisson sample of patients of rate q, each patient i by themselves:
+        l_i = mean over their stays (at most `contribution`) of
+              - log p(static) - w_b log p(habits) - w_r log p(rows) - w_o log p(outcomes)
+        u_i = grad l_i, each layer shortened to its share of C
+        theta <- optimiser(theta, (sum of u_i + N(0, sigma^2 C^2)) / (q N))
+
+Guarantee: that of DP-SGD, for the patient: l_i is a function of patient i's stays and the weights.
+What the schema says (bounds, vocabularies, sizes, the most rows of a stay) is public or charged in
+`learned`. Sampling looks at the weights alone.
+
+Layers are clipped apart, because what they learn is of different size: a stay has hundreds of
+measured cells and one outcome, and under one norm for all the outcome would drown in the noise.
+w_o is so small that the outcome's layers are hardly ever clipped: clipped, every patient would push
+with the same force, and the rarer outcome would vanish. `SHARES`, weights and learning rate are
+constants, chosen on simulated records.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, final
+
+from torch import Tensor, nn
+
+from privet.data.dataset import Dataset
+from privet.engine.prepare import Extras
+from privet.errors import InputError
+from privet.models.generators import DEFAULT, create_generator
+from privet.privacy.geometry import Geometry
+from privet.privacy.units import PerExampleLoss
+from privet.training.ordinary import OrdinarySettings
+from privet.training.plain import PlainSettings
+from privet.training.settings import Settings
+
+NAME: Final = "autoregressive"
+# Of the clip norm, by layer; those that are not named have 1. See the module's words.
+SHARES: Final[Mapping[str, float]] = {"outcome": 4.0, "cells": 2.0, "own": 2.0}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RecordLoss:
+    """The weighted sum of what `RowTransformer` gives for a stay."""
+
+    habits: float
+    rows: float
+    outcome: float
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """One value for each stay; there are no labels."""
+        static, habits, rows, outcomes = outputs.unbind(1)
+        return static + self.habits * habits + self.rows * rows + self.outcome * outcomes
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Generating(OrdinarySettings):
+    """What a run has in common, private or not.
+
+    Attributes:
+        holdout: share of the patients set aside, to compare with; see `data.records.parts`.
+        habit_weight: of how often columns are measured, in the objective, w_b.
+        row_weight: of the rows of a stay, w_r.
+        outcome_weight: of its outcomes, w_o.
+    """
+
+    contribution: int = 1
+    holdout: float = 0.0
+    habit_weight: float = 0.1
+    row_weight: float = 0.02
+    outcome_weight: float = 3.0
+
+    _shares: ClassVar[tuple[str, ...]] = (*OrdinarySettings._shares, "holdout")
+    _positive: ClassVar[tuple[str, ...]] = (
+        *OrdinarySettings._positive,
+        "habit_weight",
+        "row_weight",
+        "outcome_weight",
+    )
+
+    def _check_together(self) -> None:
+        super()._check_together()
+        if self.adversarial != "none" or self.augment != "none" or self.input_noise:
+            raise InputError(
+                "records are learned as they are",
+                got="an option about images",
+                fix="leave adversarial, augment and input_noise out",
+            )
+
+    def _default_model(self, data: Dataset) -> str:
+        return DEFAULT
+
+    def network(self, data: Dataset) -> nn.Module:
+        """What is trained, for filled settings."""
+        assert self.model is not None
+        return create_generator(self.model, _schema_of(data), init_seed=self.init_seed)
+
+    @property
+    def loss(self) -> PerExampleLoss:
+        """Of one stay."""
+        return RecordLoss(
+            habits=self.habit_weight, rows=self.row_weight, outcome=self.outcome_weight
+        )
+
+
+def _schema_of(data: Dataset) -> Mapping[str, Any]:
+    if data.schema is None:
+        raise InputError(
+            "these are no patient records",
+            got=f"'{data.name}', examples with classes",
+            fix="privet train; records come from privet.data.records",
+        )
+    return data.schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoregressiveSettings(_Generating, Settings):
+    """The settings of DP-SGD, and three weights.
+
+    Attributes:
+        batch: expected patients in a step; default: a fifth of the nominal size, at most 1024.
+    """
+
+    epochs: float = 30.0
+    learning_rate: float = 0.2
+    outcome_weight: float = 0.027
+    ema: float = 0.95
+    clipping: str = "per-layer"
+
+    method: ClassVar[str] = NAME
+    _positive: ClassVar[tuple[str, ...]] = (*_Generating._positive, "clip_norm")
+
+    def _batch_for(self, nominal_size: int) -> int:
+        return max(1, min(1024, nominal_size // 5))
+
+    def extras(self) -> Extras:
+        """Shares of the clip norm for the layers, where these are clipped apart."""
+        extras = super().extras()
+        if self.clipping != "per-layer":
+            return extras
+        return replace(extras, geometry=Geometry.per_layer(SHARES))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainAutoregressiveSettings(_Generating, PlainSettings):
+    """The same without privacy."""
+
+    epochs: float = 30.0
+    learning_rate: float = 0.003
+    optimizer: str = "adam"
+
+    def _batch_for(self, nominal_size: int) -> int:
+        return min(200, nominal_size)
