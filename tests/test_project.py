@@ -54,7 +54,16 @@ def test_imports_go_downwards_only():
     floors = [
         {"cli", "commands", "demo"},
         {"studies"},
-        {"training", "tuning", "verification", "signing", "attacks", "certification", "audits"},
+        {
+            "training",
+            "tuning",
+            "verification",
+            "signing",
+            "attacks",
+            "certification",
+            "audits",
+            "synthesis",
+        },
         {"engine", "classifiers"},
         {"release", "models"},
         {"reports"},

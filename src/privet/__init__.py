@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privet import data as data
     from privet import models as models
+    from privet import synthesis as synthesis
     from privet.attacks import attack as attack
     from privet.audits.twin import audit as audit
     from privet.certification import certify as certify
@@ -46,7 +47,7 @@ _HOMES = {
     "tune": "privet.tuning",
     "verify": "privet.verification",
 }
-_ROOMS = ("data", "models")
+_ROOMS = ("data", "models", "synthesis")
 
 __all__ = [
     "Extras",
@@ -61,6 +62,7 @@ __all__ = [
     "load",
     "make_private",
     "models",
+    "synthesis",
     "train",
     "tune",
     "verify",

@@ -12,10 +12,11 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
@@ -38,7 +39,12 @@ from privet.commands.options import (
 from privet.commands.screen import DataDir, Json, err, out, print_json, print_listing, step_bar
 from privet.commands.study import study_app
 from privet.commands.subjects import reference_to
+from privet.commands.synthesize import synthesize_app
+from privet.commands.synthesize_records import Told, are_records
 from privet.errors import InputError, PrivetError
+
+if TYPE_CHECKING:
+    from privet.release import Release
 
 app = App(
     name="privet",
@@ -56,6 +62,7 @@ app.command(check)
 app.command(data_app)
 app.command(ledger_app)
 app.command(study_app)
+app.command(synthesize_app)
 
 REPEATED_AFTER_SECONDS = 0.1
 LEAD_SPEAKS_SECONDS = 1.0
@@ -336,10 +343,7 @@ def resume(folder: Path, /, *, json: Json = False) -> None:
     json
         Print the trust card as JSON, nothing else.
     """
-    import privet
     from privet.engine.ranks import Ranks
-    from privet.training.registry import find_method
-    from privet.tuning import resume as resume_search
 
     searches = _searches(folder)
     with Ranks.joined() as ranks, step_bar(quiet=json, of_trials=searches) as watch:
@@ -347,11 +351,34 @@ def resume(folder: Path, /, *, json: Json = False) -> None:
             begun = _begun_in(folder) if ranks.leads else ("", None, {})
         method, analysis, found = ranks.told(begun)
         with ranks.agreed():
-            loaded = privet.data.load(found["name"], found["data_dir"])
-        go_on = resume_search if searches else find_method(method).under(analysis).resume
+            loaded = _found_again(found)
+        go_on = _way_on(method, analysis, found, searches=searches)
         release = go_on(folder, loaded, watch=watch)
     if ranks.leads:
         _show_release(release.trust, folder, as_json=json)
+
+
+def _found_again(reference: dict[str, str | None]) -> Any:
+    """The data of a run."""
+    from privet.data import load
+
+    if are_records(reference):
+        return Told.of_reference(reference).read()[0]
+    return load(str(reference["name"]), reference["data_dir"])
+
+
+def _way_on(
+    method: str, analysis: str | None, reference: dict[str, str | None], *, searches: bool
+) -> Callable[..., "Release"]:
+    """What continues a run, given its folder and its data."""
+    if are_records(reference):
+        from privet.synthesis.fitting import resume as resume_fit
+
+        return partial(resume_fit, method=method, analysis=analysis)
+    from privet.training.registry import find_method
+    from privet.tuning import resume as resume_search
+
+    return resume_search if searches else find_method(method).under(analysis).resume
 
 
 def _searches(folder: Path) -> bool:
@@ -371,9 +398,17 @@ def _begun_in(folder: Path) -> tuple[str, str | None, dict[str, str | None]]:
     if not reference:
         raise InputError(
             "the run does not say where its data are",
-            fix=f"resume it from Python: privet.training.{record['method']}.resume(folder, data)",
+            fix=f"resume it from Python: {_home_of(record['method'])}",
         )
     return record["method"], record.get("analysis"), reference
+
+
+def _home_of(method: str) -> str:
+    from privet.synthesis.fitting import METHODS
+
+    if method in METHODS:
+        return f"privet.synthesis.fitting.resume(folder, records, method='{method}', analysis=...)"
+    return f"privet.training.{method}.resume(folder, data)"
 
 
 @app.command

@@ -4,12 +4,12 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from privet.commands.audit_telling import fail_if, tell_bounds
 from privet.commands.bench import progress_bar
 from privet.commands.screen import out, print_json
-from privet.commands.subjects import require_own_folder
+from privet.commands.subjects import require_classifier, require_own_folder
 from privet.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from privet.release import Release
 
 Search = Callable[["Release"], "RunAudit"]
+
+AUDITED_BY_ITSELF: Final = (
+    "audit such a run by canaries of its own: privet synthesize fit --canaries 5000"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +98,7 @@ def audited(asked: Asked, search: Search) -> None:
     check_confidence(asked.confidence)
     _require_consistent(asked.folder)
     loaded = Release.load(asked.folder)
+    require_classifier(loaded, fix=AUDITED_BY_ITSELF)
     found = search(loaded)
     rows = [row | _seeded(row, asked.seed) for row in found.rows()]
     kept = {

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privet.commands.screen import err, out, print_json
+from privet.commands.subjects import require_classifier
 from privet.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ def poisoned(
         )
     for release in releases:
         require_finished(release)
-    cards = [Release.load(release).trust for release in releases]
+    loaded = [Release.load(release) for release in releases]
+    for classifier in loaded:
+        require_classifier(classifier)
+    cards = [classifier.trust for classifier in loaded]
     table = poisoning_table(cards, [int(k) for k in records], accuracy=accuracy, alpha=alpha)
     record = {"release": [str(release) for release in releases], **table.summary()}
     if folder is not None:

@@ -14,6 +14,7 @@ def data_of(release: "Release", named: str | None, folder: Path | None) -> "Data
     """The data set that is named, or else the one that the release names."""
     from privet.data import load
 
+    require_classifier(release)
     if named is not None:
         return load(named, folder)
     name = (release.trust.get("data") or {}).get("name")
@@ -23,6 +24,18 @@ def data_of(release: "Release", named: str | None, folder: Path | None) -> "Data
         return load(name, folder)
     except InputError as error:
         raise InputError(f"{error}; or say which data: --data") from None
+
+
+def require_classifier(release: "Release", fix: str = "") -> None:
+    """Refuse a generator of records, which takes no inputs and gives no classes."""
+    if "schema" not in release.config:
+        return
+    raise InputError(
+        "the release makes records",
+        got=f"method '{release.trust.get('method')}'",
+        expected="a classifier",
+        fix=fix or "compare its records with real ones: privet synthesize evaluate",
+    )
 
 
 def reference_to(data: str, data_dir: Path | None) -> dict[str, str | None]:

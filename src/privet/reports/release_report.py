@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from privet.data.dataset import EXAMPLE
-from privet.reports import card, figures
+from privet.reports import card, figures, records
 from privet.reports.curves import Curves, detection_bound_from_epsilon
 from privet.reports.event_tree import event_tree
 from privet.reports.look import badge, page
@@ -90,6 +90,7 @@ def _view(trust: Mapping[str, Any], curves: Curves) -> dict[str, Any]:
             name: _table(trust.get(name) or ()) for name in ("robustness", "attacks", "audit")
         },
         "test_is_public": bool(_part(trust, "data").get("test_is_public")),
+        "makes_records": records.schema_of(trust) is not None,
     }
 
 
@@ -205,6 +206,11 @@ def _data_facts(trust: Mapping[str, Any]) -> dict[str, str]:
         facts["unit of privacy"] = _unit(data.pop("unit"), data.pop("grouped", None))
     if "nominal_size" in data:
         facts["nominal size"] = f"{data.pop('nominal_size')}{counted} (declared, not counted)"
+    schema = records.schema_of(trust)
+    if schema is not None:  # what the network is fed, codes, would tell a reader nothing
+        facts |= records.facts(schema)
+        coded = ("schema", "classes", "bounds", "shape", "features", "test_is_public")
+        data = {key: value for key, value in data.items() if key not in coded}
     if "classes" in data:
         facts["classes"] = _shortened(data.pop("classes"))
     if "bounds" in data:

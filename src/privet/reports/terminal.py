@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from privet.reports import card, figures
+from privet.reports import card, figures, records
 from privet.reports.mechanism import sampler_note, unusual
 
 # What one screen of 24 lines has room for; the report holds the rest.
@@ -49,7 +49,7 @@ def _rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
     analysed = trust.get("analysis") not in (None, "", "none")
     analysis = f" ({trust['analysis']} analysis)" if analysed else ""
     yield "model", _plain(f"{trust.get('method')}{analysis} on {data.get('name')}")
-    yield "accuracy", _plain(_accuracy(trust))
+    yield from _worth_rows(trust)
     notes = [note for note in (sampler_note(trust), ", ".join(unusual(trust))) if note]
     yield from _privacy_rows(trust, taken=len(notes))
     yield from _caution_row(trust)
@@ -60,7 +60,8 @@ def _rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
     yield "tuning", _plain(tuning.sentence)
     if tuning.chosen:
         yield "chosen", _plain(figures.value_text(tuning.chosen), _ONE_LINE)
-    yield "measured", _plain(", ".join(f"{name} {_measured(trust, name)}" for name in _MEASURED))
+    asked = _MEASURED if records.schema_of(trust) is None else ("audit",)
+    yield "measured", _plain(", ".join(f"{name} {_measured(trust, name)}" for name in asked))
 
 
 def _caution_row(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
@@ -104,6 +105,16 @@ def _statement(s: card.Statement) -> Words:
     elif s.refuted:
         words += [(" ", ""), ("REFUTED", _STYLES["contradicted"]), (f": {s.against}", "")]
     return words
+
+
+def _worth_rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
+    """How good the model is, or what it makes."""
+    schema = records.schema_of(trust)
+    if schema is None:
+        yield "accuracy", _plain(_accuracy(trust))
+        return
+    yield "records", _plain(records.in_a_line(schema))
+    yield "fidelity", _plain("not published: it is measured on private records")
 
 
 def _accuracy(trust: Mapping[str, Any]) -> str:

@@ -1,0 +1,110 @@
+"""The settings of generators on the command line; what is left out keeps the method's default."""
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratingOptions:
+    """Settings of the method.
+
+    Attributes
+    ----------
+    holdout
+        Share of the patients set aside, by a hash of their ids; evaluate compares with them.
+        Default 0: none, and figures of fidelity then have no fair yardstick.
+    epochs
+        Expected passes over the patients; default 30.
+    batch
+        Expected patients in a step; default: a fifth of the declared size, at most 1024; without
+        privacy 200.
+    learning_rate
+        Highest learning rate; default 0.2; without privacy 0.003.
+    schedule
+        How it goes on: linear (default) or cosine to zero, or constant.
+    warmup
+        Share of the steps in which it rises from zero; default 0.
+    optimizer
+        sgd (default) or adam; without privacy adam.
+    momentum
+        Of SGD; default 0.9.
+    clip_norm
+        Bound on one patient's gradient; default 1.
+    clipping
+        In which norm: per-layer (default), flat, weighted (by the sizes of the layers).
+    contribution
+        Most stays of one patient in a step; their mean is clipped as one; default 1.
+    habit_weight
+        What it counts in the objective how often columns are measured; default 0.1.
+    row_weight
+        What the rows of a stay count; default 0.02.
+    outcome_weight
+        What its outcomes count; default 0.027; without privacy 3.
+    ema
+        Decay of the moving average of weights that is released; default 0.95; 0: the last weights;
+        without privacy 0.
+    model
+        rows-WIDTH-LAYERS: width of the transformer, in multiples of 16, and its layers; default
+        rows-64-1; rows-16-0 has no attention and is the quickest.
+    sampler
+        poisson (default), cyclic-poisson, fixed-batches, shuffled.
+    cycle
+        Steps in which a patient has one turn, for the samplers with turns.
+    bands
+        Of correlated noise, with cyclic-poisson or fixed-batches; default 1: independent noise.
+    init_seed
+        Seed of the first weights; public; default 0.
+    device
+        cpu (default), cuda, ...
+    precision
+        Of gradients: float32 (default), tf32 (CUDA only) or bf16.
+    compile
+        Compile the network first: slow to start, faster steps.
+    keep_keys
+        Keep the secret keys until the run ends (default), to repeat lost steps exactly after a
+        crash; without them lost steps are charged again.
+    checkpoint_every
+        Steps between checkpoints; default: every 20 seconds.
+    canaries
+        Made-up patients with gradients of their own by which the run is audited: a lower bound of
+        epsilon in internal/audit.json. 5000 say something; costs no epsilon; default 0: none.
+    noise_seed
+        For tests only: known noise, so the release gets no epsilon.
+    """
+
+    holdout: float | None = None
+    epochs: float | None = None
+    batch: int | None = None
+    learning_rate: float | None = None
+    schedule: str | None = None
+    warmup: float | None = None
+    optimizer: str | None = None
+    momentum: float | None = None
+    clip_norm: float | None = None
+    clipping: str | None = None
+    contribution: int | None = None
+    habit_weight: float | None = None
+    row_weight: float | None = None
+    outcome_weight: float | None = None
+    ema: float | None = None
+    model: str | None = None
+    sampler: str | None = None
+    cycle: int | None = None
+    bands: int | None = None
+    init_seed: int | None = None
+    device: str | None = None
+    precision: str | None = None
+    compile: bool | None = None
+    keep_keys: bool | None = None
+    checkpoint_every: int | None = None
+    canaries: int | None = None
+    noise_seed: int | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Only what the user set."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+Generating = Annotated[GeneratingOptions, Parameter(name="*")]
