@@ -16,7 +16,7 @@ class GeneratingOptions:
         Share of the patients set aside, by a hash of their ids; evaluate compares with them.
         Default 0: none, and figures of fidelity then have no fair yardstick.
     epochs
-        Expected passes over the patients; default 30.
+        Expected passes over the patients; default 20; without privacy 30.
     batch
         Expected patients in a step; default: a fifth of the declared size, at most 1024; without
         privacy 200.

@@ -4,7 +4,8 @@ A plain hash of a record can be reversed by guessing records; a keyed one cannot
 which stays with the ledger. Each record has two digests: of its values as they are (the same file
 declared with other bounds is recognised), and of its values brought to [0, 1] by the public bounds
 and rounded to 16 bits (the same image as bytes and as floats is recognised). Labels and units are
-left out: relabelled or regrouped records are still the same people's.
+left out: relabelled or regrouped records are still the same people's. Patient records, which are
+coded by a schema, have digests of what a schema does not change: whose they are, and when.
 """
 
 import hashlib
@@ -23,7 +24,12 @@ ROW_BYTES: Final = 16
 
 
 def row_digests(data: Dataset, key: bytes, *, scaled: bool = True) -> list[bytes]:
-    """Keyed digests of the training records: the raw ones, and (if `scaled`) the scaled ones."""
+    """Keyed digests of the training records: the raw ones, and (if `scaled`) the scaled ones.
+
+    Of records that were coded, of what they were before: other codes do not hide them.
+    """
+    if data.originals is not None:
+        return [_digest(original, key) for original in data.originals]
     flat = data.train.x.reshape(len(data.train), -1)
     digests = [_digest(_raw(row), key) for row in flat]
     if scaled:

@@ -63,6 +63,8 @@ GAINS: Final = {
     "shift": 16.0,
     "own": 10.0,
     "gap": 5.0,
+    "measured": 12.0,
+    "values": 4.0,
     "habits": 5.0,
     "static": 5.0,
     "outcome": 4.5,
@@ -137,8 +139,8 @@ class RowTransformer(nn.Module):
         self.say = nn.Linear(width, sizes.gap + 1 + columns * (k + 2))
         self.gap_own = nn.Linear(self._time_inputs, sizes.gap + 1)
         self.own = PerColumn(columns, ABOUT + 2 * len(HABITS), k + 2, gain=GAINS["own"])
-        self.with_measured = Triangular(_mask_order(columns))
-        self.with_values = Triangular(_value_order(columns, k))
+        self.with_measured = Triangular(_mask_order(columns), gain=GAINS["measured"])
+        self.with_values = Triangular(_value_order(columns, k), gain=GAINS["values"])
         self.cells = Cells(_basis(sizes), sizes.temporal, gain=GAINS["shift"])
         self.static_order = Triangular(_block_order(sizes.static), gain=GAINS["static"])
         self.static_shift = Shift(static, gain=GAINS["shift"])

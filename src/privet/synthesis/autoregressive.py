@@ -37,7 +37,13 @@ from privet.training.settings import Settings
 
 NAME: Final = "autoregressive"
 # Of the clip norm, by layer; those that are not named have 1. See the module's words.
-SHARES: Final[Mapping[str, float]] = {"outcome": 4.0, "cells": 2.0, "own": 2.0}
+SHARES: Final[Mapping[str, float]] = {
+    "outcome": 3.0,
+    "cells": 2.0,
+    "own": 3.0,
+    "with_measured": 2.0,
+    "with_values": 2.0,
+}
 
 
 @final
@@ -123,7 +129,7 @@ class AutoregressiveSettings(_Generating, Settings):
         batch: expected patients in a step; default: a fifth of the nominal size, at most 1024.
     """
 
-    epochs: float = 30.0
+    epochs: float = 20.0
     learning_rate: float = 0.2
     outcome_weight: float = 0.027
     ema: float = 0.95

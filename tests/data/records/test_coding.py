@@ -1,11 +1,15 @@
 """Records as codes: what is kept, what is cut, what is drawn."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import privet
+from privet.data.identity import enter_in_ledger, row_digests
 from privet.data.records.coding import (
     SYNTHETIC_START,
     code_shape,
@@ -18,7 +22,8 @@ from privet.data.records.features import Categorical, Numeric
 from privet.data.records.records import PatientRecords
 from privet.data.records.schema import Schema
 from privet.data.records.simulator import simulate
-from privet.errors import InputError
+from privet.errors import InputError, PrivetError
+from privet.synthesis.fitting import fit
 
 SCHEMA = Schema(
     name="small",
@@ -113,8 +118,6 @@ def test_what_is_drawn_within_a_bin_fills_it():
 
 
 def test_synthetic_stays_with_dates_begin_on_a_public_one():
-    from dataclasses import replace
-
     made = decode(
         np.zeros((2, 6, 4), dtype=np.uint8),
         replace(SCHEMA, timestamps=True),
@@ -133,8 +136,6 @@ def test_the_unit_is_the_patient():
 
 
 def test_a_patient_with_one_sequence_is_one_record():
-    from dataclasses import replace
-
     single = replace(SCHEMA, stay=None)
     data = coded_dataset(records([0.0], [[1.0, 5.0, 1.0]], [1], schema=single))
     assert data.train.units is None
@@ -143,3 +144,39 @@ def test_a_patient_with_one_sequence_is_one_record():
 def test_no_records_are_refused():
     with pytest.raises(InputError, match="zero stays"):
         coded_dataset(simulate(3).part([]))
+
+
+def digests(records):
+    return row_digests(coded_dataset(records), b"k" * 32)
+
+
+def test_the_ledger_knows_stays_again_under_another_schema():
+    """Other bins, fewer columns, another name: the same patients."""
+    stays = simulate(50)
+    fewer = replace(
+        stays.schema,
+        name="other",
+        temporal=(replace(stays.schema.temporal[1], bins=5),),
+        constraints=(),
+    )
+    again = replace(stays, schema=fewer, values=stays.values[:, 1:2])
+    assert digests(again) == digests(stays)
+
+
+def test_stays_of_others_are_others():
+    stays = simulate(50)
+    assert len(set(digests(stays))) == len(stays)
+    assert not set(digests(stays)) & set(digests(replace(stays, times=stays.times + 1)))
+    renamed = np.array([f"x{name}" for name in stays.patients])
+    assert not set(digests(stays)) & set(digests(replace(stays, patients=renamed)))
+
+
+def test_a_capped_set_cannot_be_spent_again_under_another_name(tmp_path):
+    ledger = privet.Ledger(tmp_path / "ledger.db")
+    stays = simulate(60)
+    enter_in_ledger(coded_dataset(stays), ledger)
+    ledger.cap("simulator", epsilon=0.5, delta=1e-5)
+    renamed = replace(stays, schema=replace(stays.schema, name="fresh", max_steps=20))
+    with pytest.raises(PrivetError):
+        fit("autoregressive", renamed, epsilon=3.0, model="rows-16-0", epochs=1.0, ledger=ledger)
+    ledger.close()

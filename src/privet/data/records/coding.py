@@ -92,7 +92,16 @@ def coded_dataset(records: PatientRecords) -> Dataset:
         unit=PATIENT,
         learned=schema.learned,
         schema=schema_to_json(schema),
+        originals=tuple(_original(records, stay) for stay in range(len(records))),
     )
+
+
+def _original(records: PatientRecords, stay: int) -> bytes:
+    """What a stay is under any schema: whose it is, when it began, when it was written down."""
+    rows = slice(records.offsets[stay], records.offsets[stay + 1])
+    start = b"" if records.starts is None else records.starts[stay].astype("<M8[us]").tobytes()
+    name = str(records.patients[stay]).encode()
+    return b"%d:%b%b%b" % (len(name), name, start, records.times[rows].astype("<f8").tobytes())
 
 
 def _encoded(features: tuple[Feature, ...], values: Floats) -> Codes:
