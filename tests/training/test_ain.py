@@ -514,10 +514,10 @@ def test_the_ledger_holds_one_access_without_privacy(released):
     assert (run.status, run.label) == ("settled", f"{method} run")
 
 
-def test_the_smallest_bound_is_reached_after_three_quarters_of_the_epochs():
+def test_the_smallest_bound_is_reached_after_half_of_the_epochs():
     settings = AinSettings(classifier="f", bounds="0.3,0.2", first_bound=0.9)
     decay = settings.decay_for(40)
-    assert (decay.first, decay.stops, decay.epochs) == (0.9, (0.3, 0.2), 30)
+    assert (decay.first, decay.stops, decay.epochs) == (0.9, (0.3, 0.2), 20)
     assert decay.kind == "adaptive"
     assert settings.decay_for(1).epochs == 1
     wide = AinSettings(classifier="f", bounds="0.95", first_bound=0.9)

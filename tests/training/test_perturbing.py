@@ -293,11 +293,16 @@ class Planned:
         return self.ended - 1 in self.taken_back
 
 
-def planned(trainer, shares, **plan):
-    """Run the epochs of a plan; the weights with which each of them ended."""
+def planned(trainer, shares, *, wider=None, **plan):
+    """Run the epochs of a plan; the weights with which each of them ended.
+
+    `shares` are successes under each epoch's own bound, `wider` under any larger one.
+    """
     ended, trainer.decay = [], Planned(**plan)
 
     def success(bound):
+        if bound != trainer.decay.bound:
+            return (wider or [0.0] * len(shares))[len(ended) - 1]
         ended.append(weights(trainer.model))
         return shares[len(ended) - 1]
 
@@ -336,6 +341,26 @@ def test_under_each_bound_the_epoch_with_the_largest_success_is_kept(build):
     assert [(e["bound"], e["success"]) for e in trainer.history] == list(
         zip(bounds, shares, strict=True)
     )
+
+
+def test_an_epoch_under_a_tighter_bound_is_kept_for_a_wider_one_where_it_is_better(build):
+    trainer = build()
+    bounds, plan = [0.5, 0.4, 0.3, 0.3], {"stops": (0.5, 0.3)}
+    ended = planned(
+        trainer, [0.7, 0.1, 0.2, 0.3], wider=[0.0, 0.6, 0.9, 0.8], bounds=bounds, **plan
+    )
+    released = trainer.released_model()
+    assert same(weights(released.perturbers[0]), ended[2])
+    assert same(weights(released.perturbers[1]), ended[3])
+
+
+def test_an_epoch_under_a_wider_bound_is_not_asked_about_a_tighter_one(build):
+    """It has not learned to keep within it, and may be thought good by chance."""
+    trainer, asked = build(), []
+    trainer.decay = Planned(bounds=[0.8, 0.5], stops=(0.5, 0.3))
+    trainer.success = lambda bound: asked.append(bound) or 0.5
+    take(trainer, 8)
+    assert asked == [0.8, 0.5]
 
 
 def test_for_a_bound_that_was_never_reached_the_last_weights_are_released(build):

@@ -54,7 +54,7 @@ from privet.training.perturbing import (
 from privet.training.unprotected import Unprotected
 
 CONFIDENT: Final = 2.0
-ARRIVAL: Final = 0.75  # of the epochs, after which the smallest bound is reached
+ARRIVAL: Final = 0.5  # of the epochs, after which the smallest bound is reached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class AinSettings(PerturberSettings):
         self.decay_for(1)
 
     def decay_for(self, epochs: int) -> BoundDecay:
-        """The smallest bound is reached after three quarters of the epochs."""
+        """The smallest bound is reached after half of the epochs."""
         return BoundDecay(
             kind=self.decay,
             first=max(self.first_bound, self.wanted_bounds[0]),

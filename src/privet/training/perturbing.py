@@ -13,8 +13,9 @@
         a step on the mean of the objective at x'
     after each: S on the validation images; B by `bound_decay`; weights go back where it says so
 
-Under each bound that was asked for, the weights of the epoch with the largest S are kept. Images of
-the target class are left out, since there is nothing to reach.
+For each bound that was asked for, the weights with the largest S under it are kept, of all epochs
+that trained under it or a tighter one: what fools within less often fools still better within more.
+Images of the target class are left out, since there is nothing to reach.
 
 Guarantee: none. The network may hold any record that it was trained on.
 """
@@ -263,14 +264,22 @@ class PerturberTrainer:
 
     def _end_epoch(self) -> None:
         bound, success = self.decay.bound, self.success(self.decay.bound)
-        if bound in self.decay.stops and success >= self._best.get(bound, 0.0):
-            self._kept[bound], self._best[bound] = self._weights(), success
+        self._keep_best(bound, success)
         back = self.decay.after(success)
         self.history.append({"bound": bound, "success": success, "taken_back": back})
         if back:
             self.model.load_state_dict(self._before)
         else:
             self._before = self._weights()
+
+    def _keep_best(self, bound: float, success: float) -> None:
+        """For this bound and all wider ones that are wanted: what fools most there is kept."""
+        for stop in self.decay.stops:
+            if stop < bound:
+                continue
+            found = success if stop == bound else self.success(stop)
+            if found >= self._best.get(stop, 0.0):
+                self._kept[stop], self._best[stop] = self._weights(), found
 
     def success(self, bound: float) -> float:
         """Share of the validation images that are fooled."""
