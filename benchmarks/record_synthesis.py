@@ -65,7 +65,7 @@ def row_of(asked, budget, records):
     synthetic = joined(list(sample(release, len(train), seed=1)))
     spent = time.perf_counter() - began
     result = evaluate(train, aside, synthetic, measures=asked.measures).to_json()
-    print(json.dumps(result["rows"], indent=1)[:2000], flush=True)
+    print(f"{budget}: {spent:.0f} s for {len(synthetic)} stays", flush=True)
     return {
         "epsilon": budget,
         "privacy": release.trust["privacy"],
@@ -80,18 +80,18 @@ def row_of(asked, budget, records):
 
 
 def fitted(asked, budget, records):
-    """A release by default settings; one that is there is used."""
+    """A release by default settings, and the seconds it took; None for one that was there."""
     folder = asked.runs / f"{asked.data}-{budget}"
     how = {"analysis": "none"} if budget == "none" else {"epsilon": float(budget)}
-    began = time.perf_counter()
-    if not (folder / "manifest.json").exists():
+    began, used = time.perf_counter(), (folder / "manifest.json").exists()
+    if not used:
         ledger = privet.Ledger(asked.runs / "ledger.db")
         fit(
             "autoregressive", records, holdout=HOLDOUT, out=folder, ledger=ledger, watch=told,
             **how, **asked.settings,
         )  # fmt: skip
         ledger.close()
-    return Release.load(folder), time.perf_counter() - began
+    return Release.load(folder), None if used else time.perf_counter() - began
 
 
 def told(trainer):

@@ -399,8 +399,9 @@ def test_the_defaults_in_the_help_are_the_methods_own():
         analysis: {name: float(m[1]) for name, text in said.items() if (m := re.search(form, text))}
         for analysis, form in stated.items()
     }
-    assert set(numbers["none"]) == {"epochs", "batch", "learning_rate", "outcome_weight", "ema"}
-    assert len(numbers[None]) == 14
+    weights = {"static_weight", "habit_weight", "outcome_weight"}
+    assert set(numbers["none"]) == {"epochs", "batch", "learning_rate", "ema"} | weights
+    assert len(numbers[None]) == 15
     numbers["none"] = numbers[None] | numbers["none"]
     for analysis, told in numbers.items():
         own = METHODS["autoregressive"].under(analysis).settings

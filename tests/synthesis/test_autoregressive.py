@@ -34,8 +34,8 @@ def ledger(tmp_path):
 
 def test_the_objective_is_the_weighted_sum():
     outputs = torch.tensor([[1.0, 10.0, 100.0, 1000.0], [2.0, 0.0, 0.0, 1.0]])
-    loss = RecordLoss(habits=0.5, rows=0.1, outcome=3.0)(outputs, torch.zeros(2))
-    assert loss.tolist() == [1 + 5 + 10 + 3000, 2 + 3]
+    loss = RecordLoss(static=2.0, habits=0.5, rows=0.1, outcome=3.0)(outputs, torch.zeros(2))
+    assert loss.tolist() == [2 + 5 + 10 + 3000, 4 + 3]
 
 
 def test_shares_name_layers_that_are_there():

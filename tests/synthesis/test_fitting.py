@@ -1,13 +1,18 @@
 """Fitting by name: targets, settings, holdout, and releases that load, verify and resume."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import privet
 from privet.data.records.simulator import simulate
 from privet.errors import InputError
+from privet.models.row_transformer import GAINS
 from privet.release import Release
+from privet.synthesis.autoregressive import SHARES
 from privet.synthesis.fitting import METHODS, find_method, fit, quick_epochs
+from privet.synthesis.sampling import sample
 from privet.verification.release import verify
 
 TINY = {"model": "rows-16-0", "epochs": 1.0}
@@ -85,16 +90,48 @@ def test_unknown_names_are_refused_with_the_nearest(ledger):
         fit("autoregressive", np.zeros(3), epsilon=1.0)
 
 
-def test_one_patient_can_be_learned_from(ledger):
+def test_one_patient_can_be_learned_from(ledger, tmp_path):
     one = simulate(40)
     one = one.part(one.patients == one.patients[0])
-    release = fit("autoregressive", one, epsilon=3.0, batch=10, ledger=ledger, **TINY)
+    release = fit(
+        "autoregressive", one, epsilon=3.0, batch=10, ledger=ledger, out=tmp_path / "r", **TINY
+    )
     assert release.privacy.epsilon <= 3.0
 
 
-def test_quick_passes_follow_from_public_sizes():
-    from dataclasses import replace
+@pytest.mark.parametrize("kept", [(), ("static",), ("outcomes",)])
+def test_static_columns_and_outcomes_may_be_absent(kept, ledger):
+    records = simulate(40)
+    gone = {part: () for part in ("static", "outcomes") if part not in kept}
+    empty = {part: np.zeros((len(records), 0)) for part in gone}
+    bare = replace(records, schema=replace(records.schema, **gone), **empty)
+    release = fit("autoregressive", bare, epsilon=3.0, ledger=ledger, **TINY)
+    (made,) = sample(release, 20, seed=1)
+    assert made.static.shape == (20, len(bare.schema.static))
+    assert made.outcomes.shape == (20, len(bare.schema.outcomes))
 
+
+def test_layers_are_clipped_to_their_shares(ledger):
+    release = fit("autoregressive", simulate(40), epsilon=3.0, ledger=ledger, **TINY)
+    numbers = release.trust["mechanism"]["clipping"]["numbers"]
+    assert {name: numbers[name] for name in SHARES} == dict(SHARES)
+
+
+def test_a_patient_with_two_sequences_and_no_column_of_stays_is_refused():
+    records = simulate(60)
+    with pytest.raises(InputError, match="several stays"):
+        replace(records, schema=replace(records.schema, stay=None))
+
+
+def test_the_gains_that_released_weights_are_for():
+    """Weights of `rows-WIDTH-LAYERS` mean something only under these: others need another name."""
+    assert GAINS == {
+        "shift": 16.0, "own": 10.0, "gap": 5.0, "measured": 12.0, "values": 4.0, "habits": 5.0,
+        "static": 5.0, "outcome": 4.5, "outcome shift": 3.0,
+    }  # fmt: skip
+
+
+def test_quick_passes_follow_from_public_sizes():
     small, large = simulate(100).schema, replace(simulate(10).schema, nominal_size=10**7)
     assert quick_epochs(small) == 10.0
     assert quick_epochs(large) == 1.0

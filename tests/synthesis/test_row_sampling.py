@@ -4,6 +4,7 @@ import itertools
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from scipy.stats import chisquare
 
@@ -33,8 +34,13 @@ def probabilities(network, stays):
             HIDDEN["habits"] = torch.tensor(habits)
             possible = ~(measured & (HIDDEN["habits"] == NEVER)).any(1)
             with torch.no_grad():
-                parts = network(stays.float() / 255).double().sum(1)
-            total += torch.where(possible, torch.exp(-parts), 0.0)
+                parts = network(stays.float() / 255).double()
+            empty = stays[:, 1, 0] == 0  # never drawn: the others share their part
+            no_rows = {
+                int(s[0, 0]): float(p) for s, p in zip(stays[empty], parts[empty, 2], strict=True)
+            }
+            rest = torch.tensor([1 - np.exp(-no_rows[int(s[0, 0])]) for s in stays])
+            total += torch.where(possible & ~empty, torch.exp(-parts.sum(1)) / rest, 0.0)
     finally:
         Stays.habits = real
     return total

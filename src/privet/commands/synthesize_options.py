@@ -21,7 +21,7 @@ class GeneratingOptions:
         Expected patients in a step; default: a fifth of the declared size, at most 1024; without
         privacy 200.
     learning_rate
-        Highest learning rate; default 0.2; without privacy 0.003.
+        Highest learning rate; default 0.2; without privacy 0.005.
     schedule
         How it goes on: linear (default) or cosine to zero, or constant.
     warmup
@@ -36,8 +36,10 @@ class GeneratingOptions:
         In which norm: per-layer (default), flat, weighted (by the sizes of the layers).
     contribution
         Most stays of one patient in a step; their mean is clipped as one; default 1.
+    static_weight
+        What static columns count in the objective; default 0.005; without privacy 1.
     habit_weight
-        What it counts in the objective how often columns are measured; default 0.1.
+        What it counts how often columns are measured; default 0.002; without privacy 0.1.
     row_weight
         What the rows of a stay count; default 0.02.
     outcome_weight
@@ -85,6 +87,7 @@ class GeneratingOptions:
     clip_norm: float | None = None
     clipping: str | None = None
     contribution: int | None = None
+    static_weight: float | None = None
     habit_weight: float | None = None
     row_weight: float | None = None
     outcome_weight: float | None = None

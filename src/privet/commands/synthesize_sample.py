@@ -84,9 +84,9 @@ def sample(
         print_json(found)
         return
     if where:
-        share = 100 * made["kept"] / made["tried"]
         out.print(
-            f"{made['kept']} of {made['tried']} stays drawn met the conditions ({share:.3g} %)",
+            f"met the conditions: {made['let_in']} of {made['begun']} draws of static columns, "
+            f"{made['kept']} of {made['tried']} stays",
             highlight=False,
         )
     out.print(
@@ -97,9 +97,10 @@ def sample(
 
 
 def records_release(folder: Path) -> "Release":
-    """A release of records; any other is bad input."""
-    from privet.release import Release
+    """A release of records as it was made; any other is bad input."""
+    from privet.release import Release, require_unchanged
 
+    require_unchanged(folder)
     loaded = Release.load(folder)
     if "schema" not in loaded.config:
         raise InputError(
@@ -129,7 +130,8 @@ def _made(
             writer.write(chunk)
             stays, rows = stays + len(chunk), rows + len(chunk.times)
             watch(stays)
-    return {"stays": stays, "rows": rows, "tried": sampler.tried, "kept": sampler.kept}
+    counts = {name: getattr(sampler, name) for name in ("begun", "let_in", "tried", "kept")}
+    return {"stays": stays, "rows": rows, **counts}
 
 
 def _format(path: Path, asked: str | None) -> str:

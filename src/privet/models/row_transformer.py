@@ -58,7 +58,8 @@ LESS: Final = 0.3
 HABITS: Final = (0.0, 1 / 16, 1 / 4, 5 / 8)
 NEVER: Final = 0
 # How much faster than the transformer the layers at the surface learn: what many patients tell
-# about few numbers may move fast. Chosen on simulated records.
+# about few numbers may move fast. Chosen on simulated records. Weights of releases are for these
+# gains: others need another name of the network.
 GAINS: Final = {
     "shift": 16.0,
     "own": 10.0,
@@ -215,7 +216,7 @@ class RowTransformer(nn.Module):
         asked = (stays.habits != NEVER)[:, None] * stays.present[..., None]
         total = total + (masks * asked).sum((1, 2))
         seen = self.with_values(torch.cat([stays.shares, measured], 2))
-        coefficients = columns[..., 2:] + seen.reshape(*measured.shape, -1)
+        coefficients = columns[..., 2:] + seen.reshape(*measured.shape, self._k2 - 2)
         cells: Tensor = self.cells(coefficients, columns[..., 1], stays.last_codes(), stays.codes)
         return total + cells
 
@@ -231,7 +232,7 @@ class RowTransformer(nn.Module):
     def habit_logits(self, static: Tensor, habits: Tensor) -> Tensor:
         """(n, F, habits); each column sees static ones and the columns before it."""
         order = self.habit_order(torch.cat([static, habit_inputs(habits)], 1))
-        logits: Tensor = self.habit_shift(order.reshape(*habits.shape, -1))
+        logits: Tensor = self.habit_shift(order.reshape(*habits.shape, len(HABITS) + 1))
         return logits
 
     def _habits(self, static: Tensor, habits: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ def make_up_weights(model: nn.Module) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
-                fan_in = parameter[0].numel() if parameter.dim() > 0 else 1
+                fan_in = parameter.shape[1:].numel()
                 draw = torch.randn(parameter.shape, generator=generator)
                 parameter.add_(0.5 / math.sqrt(max(1, fan_in)) * draw.to(parameter.device))
 

@@ -4,7 +4,7 @@ The network and its factors are `models/row_transformer.py`; the loop is `engine
 
     in each step, for a Poisson sample of patients of rate q, each patient i by themselves:
         l_i = mean over their stays (at most `contribution`) of
-              - log p(static) - w_b log p(habits) - w_r log p(rows) - w_o log p(outcomes)
+              - w_s log p(static) - w_b log p(habits) - w_r log p(rows) - w_o log p(outcomes)
         u_i = grad l_i, each layer shortened to its share of C
         theta <- optimiser(theta, (sum of u_i + N(0, sigma^2 C^2)) / (q N))
 
@@ -14,9 +14,9 @@ What the schema says (bounds, vocabularies, sizes, the most rows of a stay) is p
 
 Layers are clipped apart, because what they learn is of different size: a stay has hundreds of
 measured cells and one outcome, and under one norm for all the outcome would drown in the noise.
-w_o is so small that the outcome's layers are hardly ever clipped: clipped, every patient would push
-with the same force, and the rarer outcome would vanish. `SHARES`, weights and learning rate are
-constants, chosen on simulated records.
+w_s, w_b and w_o are so small that their layers are hardly ever clipped: clipped, every patient
+would push with the same force, the rarer outcome would vanish and other shares be off. `SHARES`,
+weights and learning rate are constants, chosen on simulated records.
 """
 
 from collections.abc import Mapping
@@ -51,6 +51,7 @@ SHARES: Final[Mapping[str, float]] = {
 class RecordLoss:
     """The weighted sum of what `RowTransformer` gives for a stay."""
 
+    static: float
     habits: float
     rows: float
     outcome: float
@@ -58,7 +59,8 @@ class RecordLoss:
     def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """One value for each stay; there are no labels."""
         static, habits, rows, outcomes = outputs.unbind(1)
-        return static + self.habits * habits + self.rows * rows + self.outcome * outcomes
+        about = self.static * static + self.habits * habits
+        return about + self.rows * rows + self.outcome * outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +69,15 @@ class _Generating(OrdinarySettings):
 
     Attributes:
         holdout: share of the patients set aside, to compare with; see `data.records.parts`.
-        habit_weight: of how often columns are measured, in the objective, w_b.
+        static_weight: of static columns in the objective, w_s.
+        habit_weight: of how often columns are measured, w_b.
         row_weight: of the rows of a stay, w_r.
         outcome_weight: of its outcomes, w_o.
     """
 
     contribution: int = 1
     holdout: float = 0.0
+    static_weight: float = 1.0
     habit_weight: float = 0.1
     row_weight: float = 0.02
     outcome_weight: float = 3.0
@@ -81,6 +85,7 @@ class _Generating(OrdinarySettings):
     _shares: ClassVar[tuple[str, ...]] = (*OrdinarySettings._shares, "holdout")
     _positive: ClassVar[tuple[str, ...]] = (
         *OrdinarySettings._positive,
+        "static_weight",
         "habit_weight",
         "row_weight",
         "outcome_weight",
@@ -107,7 +112,10 @@ class _Generating(OrdinarySettings):
     def loss(self) -> PerExampleLoss:
         """Of one stay."""
         return RecordLoss(
-            habits=self.habit_weight, rows=self.row_weight, outcome=self.outcome_weight
+            static=self.static_weight,
+            habits=self.habit_weight,
+            rows=self.row_weight,
+            outcome=self.outcome_weight,
         )
 
 
@@ -131,6 +139,8 @@ class AutoregressiveSettings(_Generating, Settings):
 
     epochs: float = 20.0
     learning_rate: float = 0.2
+    static_weight: float = 0.005
+    habit_weight: float = 0.002
     outcome_weight: float = 0.027
     ema: float = 0.95
     clipping: str = "per-layer"
@@ -154,7 +164,7 @@ class PlainAutoregressiveSettings(_Generating, PlainSettings):
     """The same without privacy."""
 
     epochs: float = 30.0
-    learning_rate: float = 0.003
+    learning_rate: float = 0.005
     optimizer: str = "adam"
 
     def _batch_for(self, nominal_size: int) -> int:

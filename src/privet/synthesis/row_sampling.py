@@ -164,6 +164,8 @@ class Batch:
         gap_logits, columns = self.network.said(
             self.hidden[:, None], about[:, None], times[:, None]
         )
+        if self.step == 0:  # a stay that was never written down is none
+            gap_logits[..., 0] = -torch.inf
         gap = drawn(gap_logits[:, 0], generator)
         gap = torch.where(self.over | self._too_late(gap), 0, gap)
         measured = self._drawn_measured(columns[:, 0, :, 0], gap, generator)

@@ -55,7 +55,9 @@ class Sampler:
     conditions: Conditions
     generator: torch.Generator
     rng: np.random.Generator
-    tried: int = 0
+    begun: int = 0  # draws of static columns, and those that met the conditions
+    let_in: int = 0
+    tried: int = 0  # stays drawn, and those that met the conditions
     kept: int = 0
 
     @classmethod
@@ -107,16 +109,16 @@ class Sampler:
 
     def _static(self, n: int) -> tuple[torch.Tensor, Floats]:
         """Codes and values of static columns that meet the conditions."""
-        codes, values, tried = [], [], 0
-        have = 0
+        codes, values, have = [], [], 0
         while have < n:
             drawn = draw_static(self.network, max(n - have, 256), self.generator)
             decoded = decode_static(drawn.numpy().astype(np.uint8), self.schema, self.rng)
             good = self.conditions.met_by_static(decoded)
             codes.append(drawn[torch.from_numpy(good)])
             values.append(decoded[good])
-            have, tried = have + int(good.sum()), tried + len(drawn)
-            _require_met(have, tried)
+            have += int(good.sum())
+            self.begun, self.let_in = self.begun + len(drawn), self.let_in + int(good.sum())
+            _require_met(self.let_in, self.begun)
         return torch.cat(codes)[:n], np.concatenate(values)[:n]
 
     def _count(self, tried: int, kept: int) -> None:

@@ -339,6 +339,10 @@ def foreign(
     )
 
 
+def _without(method: Method) -> str:
+    return "--analysis none" if "none" in method.analyses else "`privet train plain`"
+
+
 def require_target(
     method: Method, epsilon: float | None, delta: float | None, analysis: str | None = None
 ) -> Variant:
@@ -348,7 +352,7 @@ def require_target(
         raise InputError(
             "no privacy target",
             got=f"'{method.name}' without epsilon",
-            fix="give one, as in --epsilon 3; training without privacy is `privet train plain`",
+            fix=f"give one, as in --epsilon 3; without privacy: {_without(method)}",
         )
     if not variant.private and not (epsilon is delta is None):
         raise InputError(

@@ -1,5 +1,7 @@
 """Violations are counted as planted, and none is left once enforced."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from privet.data.records.constraints import enforce, violations
 from privet.data.records.features import Categorical, Numeric
 from privet.data.records.records import PatientRecords
 from privet.data.records.schema import Ends, Order, Schema
+from privet.errors import InputError
 
 NAN = np.nan
 SCHEMA = Schema(
@@ -96,3 +99,43 @@ def test_nothing_is_violated_once_enforced(values):
 def test_records_without_constraints_stay_as_they_are(records, assert_same):
     assert violations(records) == {}
     assert_same(enforce(records), records)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ([10.0, 180.0], [100.0, 50.0]),  # changed places, within the bounds of each
+        ([90.0, 120.0], [100.0, 90.0]),
+        ([10.0, 60.0], [60.0, 50.0]),
+    ],
+)
+def test_values_that_change_places_keep_their_bounds(row, expected):
+    schema = Schema(
+        name="x",
+        temporal=(Numeric(name="a", low=0, high=100), Numeric(name="b", low=50, high=200)),
+        constraints=(Order(above="a", below="b"),),
+        nominal_size=1,
+    )
+    bare = records_of([[0, 0, 0, 0]], [1])
+    made = enforce(replace(bare, schema=schema, values=np.array([row])))
+    assert made.values[0].tolist() == expected
+    assert violations(made)["a >= b"] == (0, 1)
+
+
+def test_what_cannot_be_put_in_order_is_taken_as_not_measured():
+    schema = Schema(
+        name="x",
+        temporal=(Numeric(name="a", low=0, high=100), Numeric(name="b", low=120, high=200)),
+        constraints=(Order(above="a", below="b"),),
+        nominal_size=1,
+    )
+    bare = records_of([[0, 0, 0, 0]], [1])
+    made = enforce(replace(bare, schema=schema, values=np.array([[50.0, 150.0]])))
+    assert made.values[0, 0] == 100
+    assert np.isnan(made.values[0, 1])
+
+
+def test_constraints_in_a_circle_are_refused():
+    pairs = [("sbp", "map"), ("map", "dbp"), ("dbp", "sbp")]
+    with pytest.raises(InputError, match="circle"):
+        replace(SCHEMA, constraints=tuple(Order(above=a, below=b) for a, b in pairs))

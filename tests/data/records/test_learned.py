@@ -9,6 +9,7 @@ from privet.data.records.features import Categorical, Numeric
 from privet.data.records.learned import learn_schema
 from privet.data.records.records import PatientRecords
 from privet.data.records.schema import Schema
+from privet.data.records.simulator import simulate
 from privet.errors import InputError
 from privet.ledger import Ledger
 
@@ -79,6 +80,28 @@ def test_a_patient_counts_once_however_many_rows(ledger, monkeypatch):
     assert [column.shape for column in given] == [(7, 1), (1, 1), (7, 1)]
     for k, value in enumerate(given[0][:, 0]):
         assert value in records.part([k]).values[:, 0]
+
+
+def test_each_fact_is_learned_at_the_price_that_is_charged(ledger, monkeypatch):
+    """And the size counts patients, not stays."""
+    paid = []
+
+    def bounds(columns, epsilon, stream):
+        paid.append(epsilon)
+        return [(0.0, 1.0)]
+
+    def size(patients, epsilon, stream):
+        paid.append(epsilon)
+        return 1000 * patients
+
+    monkeypatch.setattr(learned, "learn_bounds", bounds)
+    monkeypatch.setattr(learned, "learn_size", size)
+    records = simulate(40)
+    schema = learn_schema(records, ["sbp", "dbp"], epsilon=3.0, ledger=ledger, size=True)
+    assert paid == pytest.approx([1.0, 1.0, 1.0])
+    assert [fact.epsilon for fact in schema.learned] == pytest.approx(paid)
+    assert len(records) > 40
+    assert schema.nominal_size == 40_000
 
 
 def test_columns_have_noise_of_their_own(ledger, monkeypatch):

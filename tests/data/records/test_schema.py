@@ -2,8 +2,9 @@
 
 import pytest
 
-from privet.data.records.features import Categorical
-from privet.data.records.schema import Ends, Order
+from privet.data.dataset import LearnedFact
+from privet.data.records.features import Categorical, Numeric
+from privet.data.records.schema import Ends, Order, Schema
 from privet.errors import InputError
 
 
@@ -44,3 +45,15 @@ def test_the_gap_is_a_column_up_to_the_longest(ward):
 def test_start_is_a_column_of_its_own(ward):
     with pytest.raises(InputError, match="declared twice"):
         ward(timestamps=True, start="time")
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -5.0, float("nan"), float("inf")])
+def test_prices_of_learned_facts_are_positive(epsilon):
+    fact = LearnedFact(name="bounds of x", epsilon=epsilon)
+    with pytest.raises(InputError, match="bad epsilon of learned"):
+        Schema(
+            name="x",
+            temporal=(Numeric(name="x", low=0, high=1),),
+            nominal_size=1,
+            learned=(fact,),
+        )

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.errors import InputError
+import privet
+from privet.errors import BudgetExceeded, InputError
 from privet.privacy.accounting import pure_epsilon
 from privet.privacy.randomness import SecretStream
 from privet.synthesis.evaluation import noisy_short_form
@@ -24,7 +25,30 @@ def several(make_records):
     values[::7] = 1e9
     values[:, 3] = records.values[:, 3]
     owner = np.array([f"p{k % 20:02d}" for k in range(60)])
-    return replace(records, values=values, patients=owner)
+    schema = replace(records.schema, stay="stay_id")
+    return replace(records, schema=schema, values=values, patients=owner)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    opened = privet.Ledger(tmp_path / "ledger.db")
+    yield opened
+    opened.close()
+
+
+def test_it_is_charged_before_it_is_told(several, ledger):
+    noisy_short_form(several, several, ledger=ledger, epsilon=0.5)
+    (run,) = ledger.account(several.schema.name).runs
+    assert (run.label, run.step_event) == ("short form of fidelity", dp.LaplaceDpEvent(2.0))
+    ledger.cap(several.schema.name, epsilon=0.9, delta=1e-5)
+    with pytest.raises(BudgetExceeded):
+        noisy_short_form(several, several, ledger=ledger, epsilon=0.5)
+
+
+def test_a_request_that_is_refused_costs_nothing(several, ledger):
+    with pytest.raises(InputError, match="bad epsilon"):
+        noisy_short_form(several, several, ledger=ledger, epsilon=0.0)
+    assert ledger.names() == []
 
 
 @settings(max_examples=30, deadline=None)
@@ -47,21 +71,23 @@ def test_the_largest_move_is_attained(several):
     assert np.array_equal(table, np.ones((20, 8)))
 
 
-def test_each_patient_weighs_the_same_however_many_rows(make_records):
+def test_each_patient_weighs_the_same_however_many_rows(make_records, ledger):
     records = make_records(2)
     values = np.ones_like(records.values)
     values[records.stay_of_row == 0, 0] = np.nan
     form = noisy_short_form(
-        replace(records, values=values), records, epsilon=1e9, nominal_size=2, stream=STREAM
-    )
+        replace(records, values=values), records, ledger=ledger, epsilon=1e9, nominal_size=2,
+        stream=STREAM,
+    )  # fmt: skip
     assert form.figures["missing"]["pulse"]["real"] == pytest.approx(0.5, abs=1e-6)
 
 
-def test_without_much_noise_the_figures_are_those_of_the_records(several, make_records):
+def test_without_much_noise_the_figures_are_those_of_the_records(several, make_records, ledger):
     made = make_records(50, seed=4)
     form = noisy_short_form(
-        several, made, epsilon=1e8, figures=("mean", "missing"), nominal_size=20, stream=STREAM
-    )
+        several, made, ledger=ledger, epsilon=1e8, figures=("mean", "missing"), nominal_size=20,
+        stream=STREAM,
+    )  # fmt: skip
     assert list(form.figures) == ["missing", "never", "mean"]  # the mean needs to know how many
     side = [several.patients[several.stay_of_row] == p for p in np.unique(several.patients)]
     clipped = np.clip(several.values[:, 0], 0, 200)
@@ -75,9 +101,10 @@ def test_without_much_noise_the_figures_are_those_of_the_records(several, make_r
     assert "rhythm" not in form.figures["mean"]
 
 
-def test_laplace_noise_has_the_stated_scale_and_price(several, make_records):
+def test_laplace_noise_has_the_stated_scale_and_price(several, make_records, ledger):
     forms = [
-        noisy_short_form(several, several, epsilon=2.0, nominal_size=1_000) for _ in range(150)
+        noisy_short_form(several, several, ledger=ledger, epsilon=2.0, nominal_size=1_000)
+        for _ in range(150)
     ]
     assert forms[0].noise == pytest.approx(4 / 2.0 / 1_000)
     assert (forms[0].sensitivity, forms[0].numbers, forms[0].patients) == (4.0, 4, 1_000)
@@ -88,17 +115,24 @@ def test_laplace_noise_has_the_stated_scale_and_price(several, make_records):
     assert np.mean(np.abs(np.array(rhythm) - truth)) == pytest.approx(forms[0].noise, rel=0.3)
 
 
-def test_gaussian_noise_has_the_stated_deviation_and_price(several):
-    form = noisy_short_form(several, several, noise_multiplier=3.0, figures=("missing", "never"))
+def test_gaussian_noise_has_the_stated_deviation_and_price(several, ledger):
+    form = noisy_short_form(
+        several, several, ledger=ledger, noise_multiplier=3.0, figures=("missing", "never")
+    )
     assert form.noise == pytest.approx(3.0 * np.sqrt(8) / 100)
     assert form.event == dp.GaussianDpEvent(3.0)
     assert form.epsilon is None
 
 
-def test_noise_is_fresh_unless_a_stream_is_given(several):
-    loud = [noisy_short_form(several, several, epsilon=5.0).figures for _ in range(2)]
+def test_noise_is_fresh_unless_a_stream_is_given(several, ledger):
+    loud = [
+        noisy_short_form(several, several, ledger=ledger, epsilon=5.0).figures for _ in range(2)
+    ]
     assert loud[0] != loud[1]
-    same = [noisy_short_form(several, several, epsilon=5.0, stream=STREAM) for _ in range(2)]
+    same = [
+        noisy_short_form(several, several, ledger=ledger, epsilon=5.0, stream=STREAM)
+        for _ in range(2)
+    ]
     assert same[0].figures == same[1].figures
     json.dumps(same[0].to_json(), allow_nan=False)
     assert all(0 <= c["real"] <= 1 for c in loud[0]["missing"].values())
@@ -115,6 +149,6 @@ def test_noise_is_fresh_unless_a_stream_is_given(several):
         ({"nominal_size": 0}, "bad nominal_size"),
     ],
 )
-def test_bad_requests_are_refused(several, changes, said):
+def test_bad_requests_are_refused(several, changes, said, ledger):
     with pytest.raises(InputError, match=said):
-        noisy_short_form(several, several, **({"epsilon": 1.0} | changes))
+        noisy_short_form(several, several, ledger=ledger, **({"epsilon": 1.0} | changes))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from privet.data.dataset import Bounds, Dataset, Split
 from privet.data.records.features import Codes, Feature
 from privet.data.records.records import Floats, PatientRecords
-from privet.data.records.schema import PATIENT, Schema
+from privet.data.records.schema import PATIENT, SECONDS, Schema
 from privet.data.records.schema_file import schema_to_json
 from privet.errors import InputError
 
@@ -97,11 +97,17 @@ def coded_dataset(records: PatientRecords) -> Dataset:
 
 
 def _original(records: PatientRecords, stay: int) -> bytes:
-    """What a stay is under any schema: whose it is, when it began, when it was written down."""
+    """By which a stay is known again: whose it is, and when its rows were written, to the second.
+
+    Other columns, bins, units of time or a column of starts do not change it. Other ids or times
+    do: the ledger knows records again that were declared anew, not ones that were disguised.
+    """
     rows = slice(records.offsets[stay], records.offsets[stay + 1])
-    start = b"" if records.starts is None else records.starts[stay].astype("<M8[us]").tobytes()
+    seconds = np.rint(records.times[rows] * SECONDS[records.schema.time_unit])
+    if records.starts is not None:
+        seconds += float(records.starts[stay].astype("datetime64[s]").astype(np.int64))
     name = str(records.patients[stay]).encode()
-    return b"%d:%b%b%b" % (len(name), name, start, records.times[rows].astype("<f8").tobytes())
+    return b"%d:%b%b" % (len(name), name, seconds.astype("<f8").tobytes())
 
 
 def _encoded(features: tuple[Feature, ...], values: Floats) -> Codes:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from privet.data.records.cells import Floats, Integers
+from privet.data.records.features import Numeric
 from privet.data.records.records import PatientRecords
 from privet.data.records.schema import Constraint, Ends, Order, Schema
 
@@ -18,8 +19,10 @@ def violations(records: PatientRecords) -> dict[str, tuple[int, int]]:
 
 
 def enforce(records: PatientRecords) -> PatientRecords:
-    """Records that keep their constraints: pairs in the wrong order change places, and rows after
-    an end are cut off.
+    """Records that keep their constraints.
+
+    Pairs in the wrong order change places, within the bounds of their columns; where that does not
+    help, the lower one is taken as not measured. Rows after an end are cut off.
 
     For synthetic records only: it is post-processing, which costs no privacy. Real records that
     break a constraint are data.
@@ -28,7 +31,10 @@ def enforce(records: PatientRecords) -> PatientRecords:
     values = records.values.copy()
     for _ in orders:  # a chain a >= b >= c may need as many rounds as it has links
         for order in orders:
-            _put_in_order(values, *_places(records.schema, order))
+            _put_in_order(values, records.schema, *_places(records.schema, order))
+    for order in orders:
+        above, below = _places(records.schema, order)
+        values[values[:, above] < values[:, below], below] = np.nan
     records = replace(records, values=values)
     for end in (c for c in records.schema.constraints if isinstance(c, Ends)):
         records = _cut(records, end)
@@ -56,9 +62,13 @@ def _places(schema: Schema, order: Order) -> tuple[int, int]:
     return names.index(order.above), names.index(order.below)
 
 
-def _put_in_order(values: Floats, above: int, below: int) -> None:
+def _put_in_order(values: Floats, schema: Schema, above: int, below: int) -> None:
     wrong = values[:, above] < values[:, below]
-    values[wrong, above], values[wrong, below] = values[wrong, below], values[wrong, above]
+    changed = values[wrong][:, [below, above]]
+    for place, column in zip((above, below), changed.T, strict=True):
+        feature = schema.temporal[place]
+        assert isinstance(feature, Numeric)  # the schema has checked it
+        values[wrong, place] = np.clip(column, feature.low, feature.high)
 
 
 def _is_end(records: PatientRecords, end: Ends) -> Integers:

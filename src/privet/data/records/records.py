@@ -54,6 +54,12 @@ class PatientRecords:
                 raise InputError(f"records: bad shape of {name}", got=got, expected=f"{expected}")
         if n and (self.offsets[0] != 0 or self.offsets[-1] != rows or (self.lengths < 0).any()):
             raise InputError("records: offsets do not cover the rows")
+        if schema.stay is None and len(np.unique(self.patients)) < n:
+            raise InputError(
+                "records: a patient has several stays",
+                expected="one each, where the schema names no column of stays",
+                fix="give the schema a `stay` column, by which patients stay one unit",
+            )
         back = (np.diff(self.times) < 0) & (np.diff(self.stay_of_row) == 0)
         if back.any() or not np.isfinite(self.times).all():
             raise InputError("records: times of a stay decrease or are not finite")

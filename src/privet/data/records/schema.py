@@ -92,6 +92,14 @@ class Schema:
         self._check_names()
         for constraint in self.constraints:
             self._check_constraint(constraint)
+        self._check_order()
+        for fact in self.learned:
+            if not 0 < fact.epsilon < float("inf"):
+                raise InputError(
+                    f"bad epsilon of learned '{fact.name}'",
+                    got=fact.epsilon,
+                    expected="a positive, finite number",
+                )
 
     @cached_property
     def gap(self) -> Numeric:
@@ -142,6 +150,19 @@ class Schema:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InputError("a column is declared twice", got=f"'{twice[0]}'")
+
+    def _check_order(self) -> None:
+        """Columns above one another in a circle could only be equal."""
+        left = {(c.above, c.below) for c in self.constraints if isinstance(c, Order)}
+        while left:
+            lowest = {below for _, below in left} - {above for above, _ in left}
+            if not lowest:
+                raise InputError(
+                    "constraints go round in a circle",
+                    got=", ".join(sorted({name for pair in left for name in pair})),
+                    fix="leave one of them out",
+                )
+            left = {pair for pair in left if pair[1] not in lowest}
 
     def _check_constraint(self, constraint: Constraint) -> None:
         names = {f.name: f for f in self.temporal}

@@ -3,7 +3,7 @@
     [records]                      name, patient, time, nominal_size, ... as in `Schema`
     [[temporal]]                   a column each, with low and high, or with values
     [[static]], [[outcome]]        likewise
-    [[constraint]]                 above and below, or ends and value
+    [[constraint]]                 above and below, or column and value of an end
     [[learned]]                    what was learned privately, and its price
 
 The same facts as JSON stand in the config of a release.

@@ -24,8 +24,8 @@ Laplace noise of scale d / epsilon on each sum is therefore epsilon-DP, Gaussian
 z sqrt(d) is (1/z)-GDP, with the patient as the unit. Dividing, cutting off at [0, 1] and comparing
 with synthetic records that were released anyway is post-processing.
 
-Guarantee: this holds for the noise's secret `stream`, and if whoever calls charges `event` to the
-ledger of the declared records before the figures are shown to anyone.
+Guarantee: this holds for the noise's secret `stream`. The event is charged to the ledger of the
+declared records before anything is computed.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,13 @@ import dp_accounting as dp
 import numpy as np
 import torch
 
+from privet.data.identity import entered_in_ledger
+from privet.data.records.coding import coded_dataset
 from privet.data.records.features import Numeric
 from privet.data.records.records import PatientRecords
 from privet.data.records.schema import PATIENT
 from privet.errors import InputError
+from privet.ledger import Ledger
 from privet.privacy.accounting import DpEvent
 from privet.privacy.noise import GaussianNoise, LaplaceNoise
 from privet.privacy.randomness import Randomness, SecretStream
@@ -96,17 +99,19 @@ def noisy_short_form(
     real: PatientRecords,
     synthetic: PatientRecords,
     *,
+    ledger: Ledger,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     figures: Sequence[str] = ("missing",),
     nominal_size: int | None = None,
     stream: SecretStream | None = None,
 ) -> ShortForm:
-    """Figures of `real` with noise, beside those of `synthetic`; nothing is charged here.
+    """Figures of `real` with noise, beside those of `synthetic`; charged before they are made.
 
     Args:
         real: the declared real records.
         synthetic: records that are released anyway.
+        ledger: where it is charged, to the set that the schema of `real` names.
         epsilon: pure, for Laplace noise; or
         noise_multiplier: z, for Gaussian noise. One of both.
         figures: some of "missing", "never", "mean"; "mean" brings "never" with it.
@@ -118,6 +123,7 @@ def noisy_short_form(
     size = nominal_size if nominal_size is not None else real.schema.nominal_size
     if size < 1:
         raise InputError("bad nominal_size", got=size, expected="at least 1")
+    _charge(real, ledger, _event(epsilon, noise_multiplier))
     sums = _sums(real, asked)
     stream = stream if stream is not None else Randomness.fresh().noise
     noisy, facts = _hidden(sums, epsilon, noise_multiplier, stream)
@@ -172,15 +178,10 @@ def _hidden(
     sums: Floats, epsilon: float | None, multiplier: float | None, stream: SecretStream
 ) -> tuple[Floats, dict[str, Any]]:
     """Noisy sums, and what is to be said about the noise."""
-    if (epsilon is None) == (multiplier is None):
-        raise InputError("noise is not stated", expected="one of epsilon and noise_multiplier")
-    d = len(sums)
+    d, event = len(sums), _event(epsilon, multiplier)
     if epsilon is not None:
-        if not epsilon > 0:
-            raise InputError("bad epsilon", got=epsilon, expected="above 0")
         laplace = LaplaceNoise(scale=1.0 / epsilon, sensitivity=float(d))
         noisy = laplace.add_to(sums, step=0, stream=stream)
-        event: DpEvent = dp.LaplaceDpEvent(1.0 / epsilon)
         facts = {"mechanism": "laplace", "noise": d / epsilon, "sensitivity": float(d)}
         return noisy, facts | {"event": event, "epsilon": epsilon}
     assert multiplier is not None
@@ -188,7 +189,26 @@ def _hidden(
     gaussian = GaussianNoise(multiplier=multiplier, sensitivity=reach)
     hidden = gaussian.add_to(torch.from_numpy(sums), step=0, stream=stream).numpy()
     facts = {"mechanism": "gaussian", "noise": multiplier * reach, "sensitivity": reach}
-    return hidden, facts | {"event": dp.GaussianDpEvent(multiplier), "epsilon": None}
+    return hidden, facts | {"event": event, "epsilon": None}
+
+
+def _event(epsilon: float | None, multiplier: float | None) -> DpEvent:
+    """What the noise costs; noise that is not stated is bad input."""
+    if (epsilon is None) == (multiplier is None):
+        raise InputError("noise is not stated", expected="one of epsilon and noise_multiplier")
+    name, value = ("epsilon", epsilon) if epsilon is not None else ("noise_multiplier", multiplier)
+    if value is None or not 0 < value < float("inf"):
+        raise InputError(f"bad {name}", got=value, expected="above 0, finite")
+    return dp.LaplaceDpEvent(1.0 / value) if epsilon is not None else dp.GaussianDpEvent(value)
+
+
+def _charge(real: PatientRecords, ledger: Ledger, event: DpEvent) -> None:
+    with entered_in_ledger(coded_dataset(real), ledger):
+        run = ledger.reserve(
+            real.schema.name, label="short form of fidelity", step_event=event, steps=1
+        )
+    ledger.charge(run, 0)
+    ledger.settle(run)
 
 
 def _asked(figures: Sequence[str]) -> tuple[str, ...]:
