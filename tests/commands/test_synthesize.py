@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shutil
 import signal
 import sys
 import time
@@ -159,19 +160,29 @@ def test_many_are_written_part_after_part(place, tmp_path, monkeypatch, capfd):
 def test_a_broken_off_sample_leaves_nothing(place, tmp_path, monkeypatch, capfd):
     from privet.synthesis import sampling
 
-    chunk, left = sampling.Sampler.chunk, [True]
+    drawn, left = sampling.Sampler.drawn, [True]
 
-    def break_off(self, n, *, first_id):
+    def break_off(self, n):
         if not left:
             raise KeyboardInterrupt
         left.pop()
-        return chunk(self, n, first_id=first_id)
+        return drawn(self, n)
 
     monkeypatch.setattr(sampling, "CHUNK", 10)
-    monkeypatch.setattr(sampling.Sampler, "chunk", break_off)
+    monkeypatch.setattr(sampling.Sampler, "drawn", break_off)
     (tmp_path / "out").mkdir()
     assert sample(place, "--n", 25, "--out", tmp_path / "out" / "s.csv") == 130
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_release_that_was_changed_makes_nothing(place, tmp_path, capfd):
+    shutil.copytree(place / "run", tmp_path / "run")
+    changed = tmp_path / "run"
+    config = (changed / "config.json").read_text()
+    (changed / "config.json").write_text(config.replace('"sbp"', '"zbp"').replace("250", "251"))
+    assert sample(tmp_path, "--n", 5, "--out", tmp_path / "s.csv") == 2
+    assert "was changed after it was made" in capfd.readouterr().err
+    assert not (tmp_path / "s.csv").exists()
 
 
 def test_omop_tables(place, tmp_path, capfd):

@@ -34,6 +34,7 @@ def schema(
     stay: str | None = None,
     time: str = "time",
     time_unit: str = "minutes",
+    time_decimals: int | None = None,
     timestamps: Annotated[bool, Parameter(negative="")] = False,
     start: str | None = None,
     nominal_size: int | None = None,
@@ -82,6 +83,8 @@ def schema(
         Column with the time of a row.
     time_unit
         Of numbers of time, of --max-gap and --horizon: seconds, minutes, hours or days.
+    time_decimals
+        Of synthetic times, in that unit; default: as they come.
     timestamps
         The time column has dates; otherwise numbers since the stay's start.
     start
@@ -110,8 +113,9 @@ def schema(
     _require_budget(learned, learn_epsilon)
     facts: dict[str, Any] = {
         "name": name, "patient": patient, "stay": stay, "time": time, "time_unit": time_unit,
-        "timestamps": timestamps, "start": start, "nominal_size": nominal_size or 1,
-        "max_steps": max_steps, "max_gap": max_gap, "horizon": horizon, "licence": licence,
+        "time_decimals": time_decimals, "timestamps": timestamps, "start": start,
+        "nominal_size": nominal_size or 1, "max_steps": max_steps, "max_gap": max_gap,
+        "horizon": horizon, "licence": licence,
     }  # fmt: skip
     draft = draft_schema(
         file,
