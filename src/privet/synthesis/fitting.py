@@ -22,7 +22,7 @@ from privet.training.registry import SOUND, Method, Variant, find_in, foreign, r
 from privet.training.unprotected import Unprotected
 
 NONE: Final = "none"
-QUICK_CELLS: Final = 6e7  # what two cores learn from in about a minute
+QUICK_CELLS: Final = 2.5e7  # what two cores learn from in about a minute
 
 _PLAIN: Final = Unprotected(
     method=NAME,
