@@ -35,6 +35,7 @@ attention n T^2 d; U = 8 F and the one-hot codes. On a CPU, T is the longest sta
 """
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -137,8 +138,8 @@ class RowTransformer(nn.Module):
         self.read = nn.Linear(columns * ABOUT + static + self._time_inputs, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
-        self.say = nn.Linear(width, sizes.gap + 1 + columns * (k + 2))
-        self.gap_own = nn.Linear(self._time_inputs, sizes.gap + 1)
+        self.say = silent(width, sizes.gap + 1 + columns * (k + 2))
+        self.gap_own = silent(self._time_inputs, sizes.gap + 1)
         self.own = PerColumn(columns, ABOUT + 2 * len(HABITS), k + 2, gain=GAINS["own"])
         self.with_measured = Triangular(_mask_order(columns), gain=GAINS["measured"])
         self.with_values = Triangular(_value_order(columns, k), gain=GAINS["values"])
@@ -147,12 +148,9 @@ class RowTransformer(nn.Module):
         self.static_shift = Shift(static, gain=GAINS["shift"])
         self.habit_order = Triangular(_habit_order(columns, static), gain=GAINS["habits"])
         self.habit_shift = Shift(columns, habits, gain=GAINS["shift"])
-        self.outcome = nn.Linear(columns * SUMMARY + static + TIMES + 1, outcomes, bias=False)
+        self.outcome = silent(columns * SUMMARY + static + TIMES + 1, outcomes, bias=False)
         self.outcome_order = Triangular(_block_order(sizes.outcomes), gain=GAINS["outcome shift"])
         self.outcome_shift = Shift(outcomes, gain=GAINS["outcome shift"])
-        for layer in (self.say, self.gap_own, self.outcome):
-            for parameter in layer.parameters():
-                nn.init.zeros_(parameter)
 
     @property
     def _time_inputs(self) -> int:
@@ -254,6 +252,16 @@ class RowTransformer(nn.Module):
         for place, part in enumerate(parts):
             total = total + F.cross_entropy(part, codes[:, place], reduction="none")
         return total
+
+
+def silent(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
+    """A linear layer that begins as nothing; it may have no outputs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Initializing zero-element tensors")
+        layer = nn.Linear(inputs, outputs, bias=bias)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    return layer
 
 
 class Block(nn.Module):

@@ -11,6 +11,7 @@ from privet.synthesis.evaluation.side import Side
 def public(**changes):
     facts = {
         "name": "made up",
+        "stay": "stay_id",
         "temporal": (
             Numeric(name="pulse", low=0, high=200),
             Numeric(name="above", low=0, high=300),
