@@ -149,6 +149,10 @@ class Ledger:
         """Close the file."""
         self._db.close()
 
+    def __reduce__(self) -> tuple[type["Ledger"], tuple[Path]]:
+        """In another process it is the same file, opened there: connections cannot be handed on."""
+        return Ledger, (self.path.resolve(),)
+
     def open_account(self, name: str, *, unit: str = "example") -> None:
         """An account without records yet: for a cap that must be set before anything is learned."""
         with self._transaction():

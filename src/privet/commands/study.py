@@ -44,6 +44,7 @@ def robust_private(
     canaries: int | None = None,
     data_dir: DataDir = None,
     device: str = "cpu",
+    workers: int = 1,
     json: Json = False,
 ) -> None:
     """Train all methods at several budgets; attack, certify and compare them.
@@ -119,11 +120,13 @@ def robust_private(
         Where the files of a named data set are.
     device
         cpu, cuda, ...
+    workers
+        Processes that train and measure cells at the same time; they share the device.
     json
         Print the results as JSON, nothing else.
     """
     command = repeated_by(robust_private, locals())
-    from privet.studies.robust_private import cells, choices, public, study, writing
+    from privet.studies.robust_private import cells, choices, public, study, working, writing
     from privet.studies.robust_private.measuring import Laboratory
     from privet.studies.robust_private.protocol import USUAL_EPSILON, USUAL_SIZE, Protocol
     from privet.studies.robust_private.tables import privacy_table, summary
@@ -148,7 +151,7 @@ def robust_private(
     public.require_no_budget(dataset)
     folder = writable(out_folder)
     with public.ledger_in(folder) as ledger, bar(len(planned), quiet=json) as watch:
-        records = study.Study(
+        whole_study = study.Study(
             folder=folder,
             school=School(
                 data=dataset,
@@ -159,7 +162,8 @@ def robust_private(
                 data=dataset, protocol=protocol, device=where, auditing=audit, canaries=canaries
             ),
             watch=watch,
-        ).run(planned)
+        )
+        records = working.run_cells(whole_study, planned, workers=workers)
         told = {
             "command": command,
             "data": dataset.name,

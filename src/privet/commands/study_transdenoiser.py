@@ -37,6 +37,7 @@ def transdenoiser(
     batch: int = 1000,
     data_dir: DataDir = None,
     device: str = "cpu",
+    workers: int = 1,
     json: Json = False,
 ) -> None:
     """Denoisers in front of a fixed classifier: TransDenoiser, soundly and as published.
@@ -109,11 +110,13 @@ def transdenoiser(
         Where the files of a named data set are.
     device
         cpu, cuda, ...
+    workers
+        Processes that train and measure cells at the same time; they share the device.
     json
         Print the results as JSON, nothing else.
     """
     command = repeated_by(transdenoiser, locals())
-    from privet.studies.robust_private import public, study
+    from privet.studies.robust_private import public, study, working
     from privet.studies.robust_private.choices import choices_for
     from privet.studies.robust_private.protocol import USUAL_EPSILON, Protocol
     from privet.studies.robust_private.tables import privacy_table
@@ -149,12 +152,13 @@ def transdenoiser(
         public.require_no_budget(half)
     folder, private = writable(out_folder), halves[PRIVATE_HALF]
     with public.ledger_in(folder) as ledger, bar(len(planned), quiet=json) as watch:
-        records = study.Study(
+        whole_study = study.Study(
             folder=folder,
             school=schools(halves, ledger, data_dir),
             laboratory=Laboratory(data=private, protocol=protocol, device=where),
             watch=watch,
-        ).run(planned)
+        )
+        records = working.run_cells(whole_study, planned, workers=workers)
         told = {
             "command": command,
             "data": data,

@@ -11,6 +11,7 @@ from privet.studies.robust_private.measuring import Laboratory
 from privet.studies.robust_private.protocol import Protocol
 from privet.studies.robust_private.study import Study
 from privet.studies.robust_private.training import School
+from privet.studies.robust_private.working import run_cells
 
 QUICK = {"all": {"model": "linear", "epochs": 2}, "plain": {"batch": 200}}
 WHOLE = {"dpsgd": {"batch": 1437}, "stobatch": {"batch": 1437, "adversarial_steps": 1}}
@@ -27,14 +28,17 @@ def planned(data, names=("plain",), settings=None, epsilons=(1.0,), seeds=(0, 1)
     )  # fmt: skip
 
 
-def run_study(folder, cells, data, protocol=PROTOCOL, watch=lambda *_: None, **laboratory):
+def run_study(
+    folder, cells, data, protocol=PROTOCOL, watch=lambda *_: None, workers=1, **laboratory
+):
     """The records."""
     with closing(Ledger(folder / "ledger.db")) as ledger:
-        return Study(
+        study = Study(
             folder=folder,
             school=School(data=data, ledger=ledger, reference={"name": "digits", "data_dir": None}),
             laboratory=Laboratory(
                 data=data, protocol=protocol, device=torch.device("cpu"), **laboratory
             ),
             watch=watch,
-        ).run(cells)
+        )
+        return run_cells(study, cells, workers=workers)

@@ -8,6 +8,7 @@ from privet.ledger import Ledger
 from privet.studies.robust_private.choices import Choices
 from privet.studies.robust_private.protocol import Protocol
 from privet.studies.robust_private.study import Study
+from privet.studies.robust_private.working import run_cells
 from privet.studies.transdenoiser.cells import Terms, all_cells
 from privet.studies.transdenoiser.contenders import PRIVATE_HALF, chosen
 from privet.studies.transdenoiser.halves import halves_of, schools
@@ -38,15 +39,16 @@ def planned(folder, names, asked=None, **changes):
     return all_cells(chosen(names), terms(folder, asked, **changes), halves_of("digits", None))
 
 
-def run_study(folder, cells, protocol=PROTOCOL, watch=lambda *_: None):
+def run_study(folder, cells, protocol=PROTOCOL, watch=lambda *_: None, workers=1):
     """The records."""
     halves = halves_of("digits", None)
     with closing(Ledger(folder / "ledger.db")) as ledger:
-        return Study(
+        study = Study(
             folder=folder,
             school=schools(halves, ledger, None),
             laboratory=Laboratory(
                 data=halves[PRIVATE_HALF], protocol=protocol, device=torch.device("cpu")
             ),
             watch=watch,
-        ).run(cells)
+        )
+        return run_cells(study, cells, workers=workers)

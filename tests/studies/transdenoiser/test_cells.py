@@ -105,3 +105,14 @@ def test_known_settings_are_of_known_contenders_and_options(data):
         name = key.partition("@")[0]
         if name != "all":
             assert set(settings) <= CONTENDERS[name].options, key
+
+
+def test_a_cell_needs_the_classifier_and_its_start(tmp_path):
+    needs = {c.name: c.needs for c in planned(tmp_path, ("td-start", "td", "dpcert"), seeds=(1,))}
+    assert needs == {
+        "classifier-seed0": (),
+        "public-denoiser-seed1": ("classifier-seed0",),
+        "td-epsilon3.0-seed1": ("classifier-seed0",),
+        "td-start-epsilon3.0-seed1": ("classifier-seed0", "public-denoiser-seed1"),
+        "dpcert-epsilon3.0-seed1": (),
+    }

@@ -156,3 +156,25 @@ def test_killed_within_a_denoiser_it_goes_on(tmp_path):
     assert (tmp_path / "cells" / "classifier-seed0" / "cell.json").read_bytes() == before
     assert trainings(tmp_path) == 3
     assert records[-1]["privacy"]["proved"]["add-remove"]["epsilon"] <= 3.0
+
+
+def test_by_two_processes_it_is_the_same_study(tmp_path):
+    """Whoever needs another is trained after it; every step is on the one ledger."""
+    few = replace(PROTOCOL, attacks=("fgsm",), sizes=(1.0,), examples=2)
+    cells = planned(tmp_path, ("td-start", "dpcert"), seeds=(0,))
+    heard = []
+    records = run_study(
+        tmp_path, cells, few, lambda done, what: heard.append((done, what)), workers=2
+    )
+    assert [record["cell"] for record in records] == [cell.name for cell in cells]
+    for record in records:
+        kept = json.loads((tmp_path / "cells" / record["cell"] / "cell.json").read_text())
+        assert kept == record
+        assert {"training", "crafted", "attacks", "certificates", "privacy"} <= set(record)
+    with closing(Ledger(tmp_path / "ledger.db")) as ledger:
+        runs = [r for half in ("first", "second") for r in ledger.account(f"digits/{half}").runs]
+    assert [run.status for run in runs] == ["settled"] * 4
+    assert all(run.charged == run.planned for run in runs)
+    assert heard
+    assert run_study(tmp_path, cells, few) == records
+    assert trainings(tmp_path) == 4

@@ -53,6 +53,11 @@ class Cell:
         """For a progress bar."""
         return title_of(self)
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """No other cell."""
+        return ()
+
     def asked(self, data: Dataset) -> dict[str, Any]:
         """What decides on the training; where it runs does not."""
         who = {"method": self.contender.method, "analysis": self.contender.analysis}

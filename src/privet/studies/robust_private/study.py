@@ -1,4 +1,4 @@
-"""All cells of a study, one after the other, each with a record on disk.
+"""All cells of a study, one after the other (or several at once: `working`), each with a record.
 
     OUT/ledger.db                 what was spent, the study's own
     OUT/cells/NAME/release/       the release of a cell, as `privet train` writes it
@@ -74,9 +74,15 @@ class Study:
 
     def run(self, cells: Sequence[Lesson]) -> list[dict[str, Any]]:
         """The records of all cells."""
+        with self.alone_with(cells):
+            return [self._cell(cell, done) for done, cell in enumerate(cells)]
+
+    @contextmanager
+    def alone_with(self, cells: Sequence[Lesson]) -> Iterator[None]:
+        """Nobody else is at work in the folder, and what is there fits these cells."""
         with _alone_in(self.folder):
             self._require_fitting(cells)
-            return [self._cell(cell, done) for done, cell in enumerate(cells)]
+            yield
 
     def _require_fitting(self, cells: Sequence[Lesson]) -> None:
         """Before anything is trained: no cell is in the folder with other settings."""
@@ -92,6 +98,11 @@ class Study:
                 )
 
     def _cell(self, cell: Lesson, done: int) -> dict[str, Any]:
+        self.train(cell, done)
+        return self.measure(cell, done)
+
+    def train(self, cell: Lesson, done: int = 0) -> None:
+        """See to it that a cell is trained; `done` is for `watch`."""
         folder, record = self._folder(cell), self._record(cell)
         record |= {
             "cell": cell.name,
@@ -103,6 +114,10 @@ class Study:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RECORD, record)
         self._train(cell, record, done)
+
+    def measure(self, cell: Lesson, done: int = 0) -> dict[str, Any]:
+        """The record of a trained cell, with every measurement."""
+        folder, record = self._folder(cell), self._record(cell)
         for stage, (asked, measure) in self.laboratory.stages().items():
             if record.get(stage, {}).get("asked") == asked:
                 continue

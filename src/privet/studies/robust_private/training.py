@@ -54,6 +54,10 @@ class Lesson(Protocol):
     def title(self) -> str:
         """For a progress bar."""
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of the cells that must be trained before."""
+
     def asked(self, data: Dataset) -> dict[str, Any]:
         """What decides on the training."""
 

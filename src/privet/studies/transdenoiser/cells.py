@@ -65,12 +65,20 @@ class Cell:
         """For a progress bar."""
         return title_of(self)
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The classifier behind it, and what it starts from."""
+        return tuple(self._others.values())
+
+    @property
+    def _others(self) -> dict[str, str]:
+        """Names of cells, by the settings that hold their folders."""
+        folders = {name: getattr(self.settings, name, None) for name in ("classifier", "start")}
+        return {name: Path(one).parent.name for name, one in folders.items() if one is not None}
+
     def asked(self, data: Dataset) -> dict[str, Any]:
         """What decides on the training; where it runs, and where other cells lie, does not."""
-        settings = kept_settings(self.settings)
-        for name in ("classifier", "start"):
-            if settings.get(name) is not None:
-                settings[name] = Path(settings[name]).parent.name
+        settings = kept_settings(self.settings) | self._others
         who = {"method": self.contender.method, "analysis": self.contender.analysis}
         return {"data": data.name, **who, "settings": settings}
 
