@@ -28,6 +28,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Final, final
 
 import dp_accounting as dp
@@ -188,8 +189,12 @@ class ShuffledSampler(_InGroups):
     def draw(self, n: int, *, step: int, stream: SecretStream) -> NDArray[np.int64]:
         """The piece of this epoch's order that belongs to the step."""
         epoch, piece = divmod(step, self.groups)
+        return self.pieces(n, epoch=epoch, stream=stream)[piece]
+
+    def pieces(self, n: int, *, epoch: int, stream: SecretStream) -> list[NDArray[np.int64]]:
+        """The units of every step of an epoch: for loops that would sort anew for each of them."""
         order = np.argsort(stream.uniform(n, purpose="order", step=epoch), kind="stable")
-        return np.sort(np.array_split(order, self.groups)[piece])
+        return [np.sort(piece) for piece in np.array_split(order, self.groups)]
 
     @property
     def turn_rate(self) -> float:
@@ -242,6 +247,11 @@ def sampler_of(mechanism: Mapping[str, Any]) -> Sampler:
     return make_sampler(
         mechanism["sampler"], rate=mechanism["sampling_rate"], cycle=mechanism.get("cycle", 1)
     )
+
+
+@lru_cache(maxsize=1)  # all steps of an epoch ask for one order, which takes longer than a step
+def _order(stream: SecretStream, n: int, epoch: int) -> NDArray[np.int64]:
+    return np.argsort(stream.uniform(n, purpose="order", step=epoch), kind="stable")
 
 
 def _joins(n: int, rate: float, step: int, stream: SecretStream) -> NDArray[np.bool_]:

@@ -80,9 +80,9 @@ class AdlmTrainer:
             - (self.loss_noise * last.weight).sum()
         )
 
-    @property
+    @cached_property
     def loss_noise(self) -> Tensor:
-        """N3, a row for each class: the same whenever it is asked for."""
+        """N3, a row for each class: one draw for the run."""
         shape = (self.budgets.classes, self.budgets.hidden)
         return self.budgets.loss_scale * self._laplace(shape, "loss", 0)
 
@@ -179,6 +179,8 @@ class AdlmTrainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.beta = state["beta"]
         self._noise = SecretStream(bytes.fromhex(state["noise"]))
+        for drawn in ("loss_noise", "_own_noise"):  # under another key
+            vars(self).pop(drawn, None)
 
 
 def shares(noisy: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ the ball alone: inputs with noise are in no box. The loss is the cross-entropy o
 model is in evaluation mode.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import torch
@@ -32,35 +32,48 @@ def crafted(
     scores: Scores, x: Tensor, *, size: float, steps: int, generator: torch.Generator
 ) -> Tensor:
     """One adversarial example of each input; the attacks take equal parts of them, in order."""
-    parts = torch.tensor_split(x, len(ENSEMBLE))
-    made = [
-        ascended(scores, part, name, size=size, steps=steps, generator=generator)
-        for name, part in zip(ENSEMBLE, parts, strict=True)
-        if len(part)
-    ]
-    return torch.cat(made)
+    ends = [len(part) for part in torch.tensor_split(x, len(ENSEMBLE))]
+    ends = [sum(ends[: n + 1]) for n in range(len(ends))]
+    parts = dict(zip(ENSEMBLE, map(slice, [0, *ends[:-1]], ends), strict=True))
+    return _ascended(scores, x, parts, size=size, steps=steps, generator=generator)
 
 
 def ascended(
     scores: Scores, x: Tensor, name: str, *, size: float, steps: int, generator: torch.Generator
 ) -> Tensor:
     """By one attack of the ensemble."""
+    parts = {name: slice(0, len(x))}
+    return _ascended(scores, x, parts, size=size, steps=steps, generator=generator)
+
+
+def _ascended(
+    scores: Scores,
+    x: Tensor,
+    parts: Mapping[str, slice],
+    *,
+    size: float,
+    steps: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Each part by its attack; all go through the network together, which treats rows alone."""
+    anew, momentum = (parts.get(name, slice(0, 0)) for name in ("ifgsm", "mim"))
     with torch.no_grad():
         guess = scores(x).argmax(1)
-    d, memory = torch.zeros_like(x), torch.zeros_like(x)
-    if name == "madry":
-        d.uniform_(-size, size, generator=generator)
+    d, memory = torch.zeros_like(x), torch.zeros_like(x[momentum])
+    d[parts.get("madry", slice(0, 0))].uniform_(-size, size, generator=generator)
     for _ in range(steps):
-        gradient = _gradient(scores, x + d, None if name == "ifgsm" else guess)
-        memory = memory + per_l1(gradient) if name == "mim" else gradient
-        d = (d + size / steps * memory.sign()).clamp(-size, size)
+        gradient = _gradient(scores, x + d, guess, anew)
+        memory = memory + per_l1(gradient[momentum])
+        gradient[momentum] = memory
+        d = (d + size / steps * gradient.sign()).clamp(-size, size)
     return x + d
 
 
-def _gradient(scores: Scores, x: Tensor, guess: Tensor | None) -> Tensor:
-    """Of each row's own loss; without a guess, of the label that the model gives here."""
+def _gradient(scores: Scores, x: Tensor, guess: Tensor, anew: slice) -> Tensor:
+    """Of each row's own loss of its guess; of the label that the model gives here for `anew`."""
     inputs = x.detach().requires_grad_()
     found = scores(inputs)
-    label = found.detach().argmax(1) if guess is None else guess
+    label = guess.clone()
+    label[anew] = found[anew].detach().argmax(1)
     loss = F.cross_entropy(found, label, reduction="sum")
     return torch.autograd.grad(loss, inputs)[0]
