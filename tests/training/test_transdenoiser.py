@@ -162,21 +162,56 @@ def test_the_judge_learns_nothing_and_stays_as_it_evaluates():
     assert not judge.training
 
 
-@pytest.mark.parametrize("stability", [0.0, 2.0])
-def test_one_image_moves_the_sum_by_at_most_the_clip_norm(public, stability):
+@pytest.mark.parametrize(
+    ("stability", "noise_at"), [(0.0, "image"), (2.0, "image"), (2.0, "layer")]
+)
+def test_one_image_moves_the_sum_by_at_most_the_clip_norm(public, stability, noise_at):
     """By at most twice that if it is replaced; the draws of all others stay as they are."""
     data = images(n=20)
     odd = data.train.x.copy()
     odd[3] = 1.0
     settings = TransDenoiserSettings(
         **QUICK | {"clip_norm": 0.01, "batch": 20, "views": 3}, noise_seed=3, stability=stability,
-        classifier=public, public_classifier=STATEMENT,
+        classifier=public, public_classifier=STATEMENT, noise_at=noise_at,
     )  # fmt: skip
     first, second = (
         _sum_of(images(n=20, train=Split(x=x, y=data.train.y)), settings)
         for x in (data.train.x, odd)
     )
     assert 0.001 < float((first - second).norm()) <= 2 * 0.01
+
+
+@pytest.mark.parametrize("denoiser", ["unet-4", "unet-8"])
+def test_noise_in_a_layer_is_securesgd_for_the_denoiser(private, public, denoiser):
+    """Behind the first convolution, in training alone; never more than norm one before it."""
+    settings = TransDenoiserSettings(
+        **QUICK | {"denoiser": denoiser}, noise_at="layer", mse_weight=0.0, stability=1.0,
+        stability_target="labels", classifier=public, public_classifier=STATEMENT,
+    )  # fmt: skip
+    data = images()
+    network = settings.filled_for(data).network(data)
+    seen, x = [], torch.rand(4, 1, 8, 8)
+    network.denoiser.first.register_forward_hook(lambda _, given, made: seen.append((given, made)))
+    network.denoiser.after_first.register_forward_hook(lambda _, given, __: seen.append(given))
+    with torch.no_grad():
+        network.train()(x)
+        network.eval()(x)
+    ((image,), first), (noisy,) = seen[0], seen[1]
+    assert torch.equal(image, 2.0 * x - 1.0)
+    assert float((noisy - first).std()) == pytest.approx(0.25, rel=0.1)
+    assert not torch.equal((noisy - first)[0], (noisy - first)[1])
+    assert torch.equal(seen[2][1], seen[3][0])
+    release = private(denoiser=denoiser, noise_at="layer", learning_rate=5.0)
+    for trained in (network.denoiser, release.model.denoiser):
+        assert _norm_of_first(trained) <= 1.0
+
+
+def _norm_of_first(denoiser):
+    """Of x -> first(2x) on 8x8 images: by its matrix."""
+    with torch.no_grad():
+        pixels = 2.0 * torch.eye(64).view(64, 1, 8, 8)
+        matrix = denoiser.first(pixels) - denoiser.first.bias[:, None, None]
+    return float(torch.linalg.matrix_norm(matrix.flatten(1).double(), ord=2))
 
 
 def _sum_of(data, settings):
@@ -386,6 +421,7 @@ def test_a_classifier_that_saw_the_records_is_not_whitewashed(trained, copied):
         ({"slices": "first,second"}, "unknown slices"),
         ({"slices": ""}, "unknown slices"),
         ({"stability_target": "labels"}, "a target without the term"),
+        ({"noise_at": "nowhere"}, "one of image, layer"),
         ({"denoiser": "unet-100000"}, "no such U-Net"),
         ({"classifier": "cnn", "classifier_weights": "w.pt"}, "cannot take examples"),
         ({"input_noise": 0.1}, "under its own noise"),

@@ -242,6 +242,9 @@ class OwnOptions:
     slices
         transdenoiser: which parts of the denoiser are trained: all (default), or some of
         first,middle,last.
+    noise_at
+        transdenoiser: where training draws its noise: image (default), or layer, behind the first
+        convolution, whose norm is kept at one, as SecureSGD has it.
     ablation
         transdenoiser: under the paper analysis, none (default), nodp (no noise on gradients, no
         claim, no --epsilon), sepdp (full noise, nothing credited), inp_0.1 (sigma 0.1).
@@ -334,6 +337,7 @@ class OwnOptions:
     stability: float | None = None
     stability_target: str | None = None
     slices: str | None = None
+    noise_at: str | None = None
     ablation: str | None = None
     xi_up: float | None = None
     xi_low: float | None = None

@@ -52,8 +52,13 @@ WIDEST: Final = 512  # a U-Net of 95 million parameters
 class Denoiser(nn.Module, ABC):
     """(n, *shape) -> (n, *shape), each image by itself."""
 
-    first: nn.Module
+    first: nn.Conv2d
     last: nn.Module
+    noise: nn.Module
+    """Behind the first convolution: nothing, unless a method of training puts a layer here."""
+
+    gain: float
+    """What an input is multiplied with before the first convolution."""
 
     @abstractmethod
     def forward(self, z: Tensor) -> Tensor:
@@ -87,8 +92,11 @@ WIDTHS: Final[dict[Shape, Widths]] = {
 class ConvDenoiser(Denoiser):
     """Convolutions and as many transposed ones, with residual and skip links."""
 
+    gain = 1.0
+
     def __init__(self, shape: Shape, widths: Widths) -> None:
         super().__init__()
+        self.noise = nn.Identity()
         channels, side, ends = shape[0], shape[1] // 2, widths.ends
         self.first = nn.Conv2d(channels, ends, 4, stride=2, padding=1)
         self.after_first = _after(ends, side)
@@ -104,7 +112,7 @@ class ConvDenoiser(Denoiser):
 
     def forward(self, z: Tensor) -> Tensor:
         """g(z), within [0, 1]."""
-        h = self.after_first(self.first(z))
+        h = self.after_first(self.noise(self.first(z)))
         skipped = h + self.second(h)
         h = self.up(self.down(skipped))
         h = h + self.second_to_last(h) + skipped
@@ -144,8 +152,11 @@ def _doubled(before: int, after: int, to: int) -> nn.Sequential:
 class UNet(Denoiser):
     """z + correction: two halvings, links between equal sizes, GroupNorm throughout."""
 
+    gain = 2.0
+
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
+        self.noise = nn.Identity()
         widths = [width * 2**level for level in range(LEVELS + 1)]
         pairs = list(itertools.pairwise(widths))
         self.first = nn.Conv2d(channels, width, 3, padding=1)
@@ -166,8 +177,8 @@ class UNet(Denoiser):
         """g(z); it may leave [0, 1]."""
         height, width = z.shape[-2:]
         # Zeros of the centred image, as at the border of every convolution.
-        filled = F.pad(2.0 * z - 1.0, (0, -width % 2**LEVELS, 0, -height % 2**LEVELS))
-        h: Tensor = self.after_first(self.first(filled))
+        filled = F.pad(self.gain * z - 1.0, (0, -width % 2**LEVELS, 0, -height % 2**LEVELS))
+        h: Tensor = self.after_first(self.noise(self.first(filled)))
         links = []
         for before, down in zip(self.before, self.down, strict=True):
             links.append(before(h))

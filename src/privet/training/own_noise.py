@@ -59,7 +59,7 @@ def own_noise(release: Release) -> SmoothingNoise:
     """The noise that the release was trained with, as `certify` and `predict` want it.
 
     That of a noise layer, or of the settings `input_noise` and `hidden_noise` of any method, or the
-    `sigma` of a denoiser.
+    `sigma` of a denoiser: on the input, also where it was trained with noise in a layer.
     """
     if _kind_of(release) is None:
         return _by_settings(release)

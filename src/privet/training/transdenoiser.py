@@ -39,6 +39,13 @@ recorded; otherwise the whole has no epsilon.
 Slices. Training first and last layer alone, from a denoiser that public images have taught
 (`start`), is the sound core of the paper's slicing: fewer numbers to hide.
 
+SecureSGD_prt, a baseline of the paper, trains the denoiser by SecureSGD (`securesgd`): with noise
+behind its first convolution, whose norm is kept at one, instead of noise on the image, and with the
+classifier's loss instead of the squared error. That is `noise_at` 'layer' with `mse_weight` 0 and
+`stability` by labels. None of it touches the guarantee: the noise is drawn for each image by
+itself, and is the same in every feature, so no record decides how it is shared out; what keeps the
+norm reads weights alone, inside the optimiser's step. The certificate is by noise on the image.
+
 Deviations from the paper: no credit for the noise on images; one clipped gradient for all
 parameters instead of three optimisers with a charge each; Poisson sampling, as is accounted; noise
 is not cut off at the bounds of the images, since `certify` does not do that.
@@ -58,15 +65,17 @@ from privet.engine.examples import Augmentation
 from privet.engine.plan import Plan
 from privet.errors import InputError
 from privet.models.augmentation import Views
-from privet.models.denoisers import slices
+from privet.models.denoisers import LEVELS, Denoiser, slices
 from privet.models.hidden_noise import HiddenNoise
 from privet.privacy.units import PerExampleLoss
 from privet.training import dpsgd
 from privet.training.classifier_behind import ClassifierBehind
+from privet.training.noise_layer import ROOM, norm_bound
 from privet.training.settings import Settings
 
 ALL: Final = "all"
 TARGETS: Final = ("classifier", "labels")
+PLACES: Final = ("image", "layer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +89,8 @@ class TransDenoiserSettings(ClassifierBehind, Settings):
         stability_target: 'classifier' (what it says of the clean image) or 'labels'.
         slices: which parts of the denoiser are trained: 'all', or some of first, middle and last,
             separated by commas.
+        noise_at: where the noise of training is drawn: 'image', or 'layer': behind the first
+            convolution, of norm one then, as SecureSGD has it.
     """
 
     views: int = 4
@@ -87,11 +98,13 @@ class TransDenoiserSettings(ClassifierBehind, Settings):
     stability: float = 0.0
     stability_target: str = "classifier"
     slices: str = ALL
+    noise_at: str = "image"
 
     method: ClassVar[str] = "transdenoiser"
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **Settings._choices,
         "stability_target": TARGETS,
+        "noise_at": PLACES,
     }
     _positive: ClassVar[tuple[str, ...]] = (*Settings._positive, "sigma")
 
@@ -145,7 +158,23 @@ class TransDenoiserSettings(ClassifierBehind, Settings):
         for name, parameters in slices(denoiser).items():
             for parameter in parameters:
                 parameter.requires_grad_(name in self._chosen_slices())
-        return NoisyReconstruction(denoiser, self.sigma, fixed.module if self.stability else None)
+        judge = fixed.module if self.stability else None
+        network = NoisyReconstruction(
+            denoiser, self.sigma, judge, in_layer=self.noise_at == "layer"
+        )
+        if self.noise_at == "layer":
+            shorten_first(denoiser, data.shape)
+        return network
+
+    def constrained(
+        self, optimizer: torch.optim.Optimizer, model: nn.Module, shape: tuple[int, ...]
+    ) -> torch.optim.Optimizer:
+        """With noise in a layer, one whose every step ends with a first map of norm one."""
+        if self.noise_at == "layer":
+            denoiser = model.get_submodule("denoiser")
+            assert isinstance(denoiser, Denoiser)
+            optimizer.register_step_post_hook(lambda *_: shorten_first(denoiser, shape))
+        return optimizer
 
     @property
     def loss(self) -> PerExampleLoss:
@@ -173,11 +202,17 @@ class NoisyReconstruction(nn.Module):
     """|g(x + b) - x|^2 of clean images x, one row each; b is drawn in training alone.
 
     With a judge, its scores follow: of g(x + b), then of x. The judge is frozen and evaluates.
+    With `in_layer`, b is added behind the first convolution of the denoiser and not to the image.
     """
 
-    def __init__(self, denoiser: nn.Module, sigma: float, judge: nn.Module | None) -> None:
+    def __init__(
+        self, denoiser: Denoiser, sigma: float, judge: nn.Module | None, *, in_layer: bool = False
+    ) -> None:
         super().__init__()
-        self.noise = HiddenNoise("gaussian", torch.tensor(sigma))
+        noise = HiddenNoise("gaussian", torch.tensor(sigma))
+        self.noise: nn.Module = nn.Identity() if in_layer else noise
+        if in_layer:
+            denoiser.noise = noise
         self.denoiser = denoiser
         self.judge = None if judge is None else judge.requires_grad_(False).eval()
 
@@ -216,6 +251,15 @@ class ReconstructionLoss:
         judged, of_clean = outputs[:, 1:].chunk(2, dim=1)
         target = labels if self.by_labels else of_clean.argmax(1)
         return loss + self.stability * F.cross_entropy(judged, target, reduction="none")
+
+
+def shorten_first(denoiser: Denoiser, shape: tuple[int, ...]) -> None:
+    """Bring the first map of a denoiser to norm one, l2 to l2, if its proved bound is above."""
+    filled = (shape[0], *(side + -side % 2**LEVELS for side in shape[1:]))
+    bound = denoiser.gain * norm_bound(nn.Sequential(denoiser.first), filled, "l2")
+    if bound > 1.0:
+        with torch.no_grad():
+            denoiser.first.weight.mul_(ROOM / bound)
 
 
 run = dpsgd.run

@@ -23,6 +23,7 @@ def test_targets_and_analyses():
     assert without == {"classifier", "public-denoiser", "paper-nodp"}
     sound = {name for name, one in CONTENDERS.items() if one.analysis == "sound"}
     assert {"td-1", "td", "td-stability", "td-labels", "td-start", "td-sliced", "dpcert"} < sound
+    assert {"securesgd-prt", "td-start-labels"} < sound
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@
 | `published`  | a paper's own certificate, as claimed and as it must be                      |
 | `statements` | claimed, proved and audited epsilon of a card                                |
 | `study`      | all cells, each with a record on disk                                        |
+| `working`    | the same by several processes                                                |
 | `results`    | figures over seeds, and tests; from the records alone                        |
 | `tables`     | the same as tables                                                           |
 | `plots`      | the same as plots                                                            |

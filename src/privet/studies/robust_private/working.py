@@ -92,8 +92,8 @@ def _all_done(
             waiting.remove(job)
             try:
                 running[pool.submit(_work, job.kind, job.cell)] = job
-            except BrokenProcessPool as error:  # a process died, of memory perhaps
-                failed[job.cell.title] = error
+            except BrokenProcessPool as broken:  # a process died, of memory perhaps
+                failed[job.cell.title] = broken
         if not running:  # the rest needs what failed
             break
         finished, _ = wait(running, timeout=SECONDS, return_when=FIRST_COMPLETED)

@@ -7,10 +7,12 @@
 | `td-1`             | a denoiser by DP-SGD, one draw of noise: the sound 'sepdp'        | private |
 | `td`               | the same, several draws averaged before an image is clipped       | private |
 | `td-stability`     | and what the classifier says is part of the loss                  | private |
-| `td-labels`        | the classifier's loss alone: for the paper's SecureSGD_prt, which | private |
-|                    | has its noise behind the first convolution, not on the image      |         |
+| `td-labels`        | the classifier's loss alone                                       | private |
+| `securesgd-prt`    | the same with noise behind the first convolution, not on images:  | private |
+|                    | the paper's SecureSGD_prt, with a proof                           |         |
 | `td-start`         | begins with the public denoiser                                   | private |
-| `td-sliced`        | the same, first and last layer alone                              | private |
+| `td-start-labels`  | the same, and the labels' loss behind the classifier is added     | private |
+| `td-sliced`        | as `td-start`, first and last layer alone                         | private |
 | `paper`, `paper-*` | as published, and its ablations: claimed                          | private |
 | `securesgd`, ...   | classifiers from scratch, with a proof; `dpcert`: noise on images | private |
 | `*:paper`          | the same as published; take part if they are named                | private |
@@ -79,6 +81,8 @@ def _published(name: str, ablation: str, **rest: Any) -> Contender:
     return _denoiser(name, analysis="paper", own={"ablation": ablation}, **rest)
 
 
+_BY_LABELS: Final = {"mse_weight": 0.0, "stability": 1.0, "stability_target": "labels"}
+
 CONTENDERS: Final = {
     one.name: one
     for one in (
@@ -93,12 +97,15 @@ CONTENDERS: Final = {
         _denoiser("td-1", own={"views": 1}),
         _denoiser("td", usual={"views": 8}),
         _denoiser("td-stability", usual={"views": 8, "stability": 1.0}),
-        _denoiser(
-            "td-labels",
-            usual={"views": 8},
-            own={"mse_weight": 0.0, "stability": 1.0, "stability_target": "labels"},
-        ),
+        _denoiser("td-labels", usual={"views": 8}, own=_BY_LABELS),
+        _denoiser("securesgd-prt", usual={"views": 8}, own={**_BY_LABELS, "noise_at": "layer"}),
         _denoiser("td-start", usual={"views": 8}, starts=True),
+        _denoiser(
+            "td-start-labels",
+            usual={"views": 8, "stability": 1.0},
+            own={"stability_target": "labels"},
+            starts=True,
+        ),
         _denoiser("td-sliced", usual={"views": 8}, own={"slices": "first,last"}, starts=True),
         _published("paper", "none"),
         _published("paper-nodp", "nodp", target=False),
