@@ -1,6 +1,7 @@
 """Scattering against its definition in space, published facts, and values of another program."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -286,3 +287,46 @@ def test_nothing_is_learned_and_nothing_stored():
 def test_images_too_small_are_refused():
     with pytest.raises(InputError, match=r"too small to be scattered: got 7x9 pixels at J=2"):
         Scattering2d(7, 9)
+
+
+# --- by a compiler ------------------------------------------------------------------------------
+
+
+def slopes_of(scattering, images, weights):
+    inputs = images.clone().requires_grad_()
+    maps = scattering(inputs)
+    return maps.detach(), torch.autograd.grad((maps * weights).sum(), inputs)[0]
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 6])
+def test_parts_of_one_size_give_the_same_maps_and_slopes(monkeypatch, n):
+    """Filled up, cut off, and nothing but whole parts is ever asked for."""
+    monkeypatch.setattr("privet.models.scattering.COMPILED", 4)
+    sizes, images = [], random_images(n, 2, 12, 9)
+    plain, filled = Scattering2d(12, 9, L=4), Scattering2d(12, 9, L=4)
+
+    def noting(scatter):
+        return lambda part: sizes.append((len(part), torch.is_grad_enabled())) or scatter(part)
+
+    filled.compile_it(noting)
+    weights = random_images(*plain(images).shape, seed=1) - 0.5
+    for ours, expected in zip(
+        slopes_of(filled, images, weights), slopes_of(plain, images, weights), strict=True
+    ):
+        torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-5)
+    assert sizes == [(4, True)] * math.ceil(n / 2)
+    filled(images)
+    assert sizes[-1] == (4, False), "no gradient is asked for: the other program"
+
+
+@pytest.mark.slow
+def test_a_compiled_scattering_gives_the_same_maps_and_slopes(monkeypatch):
+    monkeypatch.setattr("privet.models.scattering.COMPILED", 4)
+    images, plain, fused = random_images(6, 1, 12, 12), Scattering2d(12, 12), Scattering2d(12, 12)
+    weights = random_images(*plain(images).shape, seed=1) - 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the compiler, about complex numbers
+        fused.compile_it()
+        found = slopes_of(fused, images, weights)
+    for ours, expected in zip(found, slopes_of(plain, images, weights), strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-5)

@@ -25,7 +25,9 @@ package, so that published results on top of it carry over.
 """
 
 import math
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +36,7 @@ from torch.nn import functional as F
 from privet.errors import InputError
 
 CHUNK: Final = {"cpu": 32, "cuda": 2048}  # single-channel images at a time: fits cache and memory
+COMPILED: Final = 1024  # the same where it is compiled: every call has this size
 SHIFTS: Final = 7  # whole turns over which a transform is summed; the next term is below 1e-30
 
 
@@ -54,6 +57,7 @@ class Scattering2d(nn.Module):
                 fix="use --model cnn-tiny",
             )
         self.J, self.L = J, L
+        self._by_compiler: Callable[[Tensor], Tensor] | None = None
         self.height, self.width = height, width
         padded = [(size // 2**J + 2) * 2**J for size in (height, width)]
         self.padding = [part for i in (1, 0) for part in _split(padded[i] - (height, width)[i])]
@@ -62,7 +66,10 @@ class Scattering2d(nn.Module):
             wavelets = _morlets(padded[0], padded[1], j, L)
             for r in range(max(j, 1)):
                 carried = _on_grid(_on_grid(wavelets, r, -1), r, -2)
-                self._constant(f"psi_{j}_{r}", carried / 4 ** (j - r))  # folded later: a mean
+                # Over all points of grid r: folding is a mean, and so is the way back into space.
+                factors = carried / math.prod(carried.shape[-2:])
+                # Twice, for real and imaginary parts.
+                self._constant(f"psi_{j}_{r}", torch.stack([factors, factors], -1))
             for side, size in zip("hw", padded, strict=True):
                 self._constant(f"phi_{j}_{side}", _averaging(size, j, J))
 
@@ -76,9 +83,30 @@ class Scattering2d(nn.Module):
         n, channels = x.shape[:2]
         if n == 0:  # which no transform takes
             return x.new_zeros(0, channels * self.maps, self.height >> self.J, self.width >> self.J)
-        parts = torch.split(x.flatten(0, 1), CHUNK.get(x.device.type, CHUNK["cpu"]))
-        maps = torch.cat([self._scatter(part) for part in parts])
+        images = x.flatten(0, 1)
+        if self._by_compiler is not None:
+            maps = self._in_full_parts(images, self._by_compiler)
+        else:
+            parts = torch.split(images, CHUNK.get(x.device.type, CHUNK["cpu"]))
+            maps = torch.cat([self._scatter(part) for part in parts])
         return maps.reshape(n, channels * self.maps, *maps.shape[2:])
+
+    def compile_it(self, compiler: Callable[..., Any] | None = None) -> None:
+        """From now on by `torch.compile`: fused, it moves less than half as much memory on a GPU.
+
+        It takes a minute and rounds in other places: for attacks of thousands of passes.
+        """
+        made = partial(torch.compile, dynamic=False) if compiler is None else compiler
+        self._by_compiler = made(self._scatter)
+
+    def _in_full_parts(self, images: Tensor, scatter: Callable[[Tensor], Tensor]) -> Tensor:
+        """Filled up with black images, so that no number of images is compiled for again."""
+        short = -len(images) % COMPILED
+        filled = F.pad(images, [0, 0, 0, 0, 0, short])
+        # One of two programs: with gradients, or without.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and images.requires_grad):
+            maps = torch.cat([scatter(part) for part in torch.split(filled, COMPILED)])
+        return maps[: len(images)]
 
     def _scatter(self, x: Tensor) -> Tensor:
         x = F.pad(x.unsqueeze(1), self.padding, mode="reflect").squeeze(1)
@@ -106,15 +134,16 @@ class Scattering2d(nn.Module):
         k = 2 ** (j - r)
         rows, columns = (size // k for size in spectrum.shape[-2:])
         blocks = [
-            (..., slice(a * rows, (a + 1) * rows), slice(b * columns, (b + 1) * columns))
+            (..., slice(a * rows, (a + 1) * rows), slice(b * columns, (b + 1) * columns), slice(2))
             for a in range(k)
             for b in range(k)
         ]
-        spectrum = spectrum.unsqueeze(-3)
-        folded = spectrum[blocks[0]] * psi[blocks[0]]
+        # Psi is real. In real numbers a compiler makes one pass over memory of all this.
+        parts = torch.view_as_real(spectrum).unsqueeze(-4)
+        folded = parts[blocks[0]] * psi[blocks[0]]
         for block in blocks[1:]:
-            folded += spectrum[block] * psi[block]
-        return _modulus(torch.fft.ifft2(folded))
+            folded = torch.addcmul(folded, parts[block], psi[block])
+        return _modulus(torch.fft.ifft2(torch.view_as_complex(folded), norm="forward"))
 
     def _averaged(self, u: Tensor, r: int) -> Tensor:
         """The average u * phi_J at the points that are kept, from grid r."""
@@ -127,7 +156,8 @@ class Scattering2d(nn.Module):
 
 def _modulus(z: Tensor) -> Tensor:
     """|z|, several times faster than `abs`; the small term keeps the slope finite at zero."""
-    return torch.addcmul(z.real.square(), z.imag, z.imag).add(1e-20).sqrt()
+    real, imaginary = torch.view_as_real(z).unbind(-1)
+    return torch.addcmul(real.square(), imaginary, imaginary).add(1e-20).sqrt()
 
 
 def _split(padding: int) -> tuple[int, int]:
