@@ -270,7 +270,9 @@ class _Convolution(_Form):
         return shift
 
     def bounds(self) -> Iterator[tuple[float, str]]:
-        phases = np.unique(self._phases(), axis=0)  # groups that are alike have one norm
+        phases = self._phases()
+        if len(phases) > 1:  # groups that are alike have one norm
+            phases = np.unique(phases, axis=0)
         flat = np.abs(phases).reshape(*phases.shape[:3], -1)
         rows, columns = (float(flat.sum(axes).max()) for axes in ((2, 3), (1, 3)))
         slack = 1.0 + gamma(flat[0].size)

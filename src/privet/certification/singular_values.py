@@ -27,6 +27,7 @@ truth.
 """
 
 import math
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -77,12 +78,20 @@ def symbol_bound(kernel: Matrix, circle: tuple[int, ...]) -> float:
     # An entry of P or Q is a sum of taps times cosines; each stands twice in the real matrix.
     units = (TWIDDLE + flat.shape[-1] + 4) * UNIT
     off = 2.0 * units * _frobenius(np.abs(flat).sum(-1)) * (1.0 + 4 * units) + flat.size * TINY
-    half = np.array(list(np.ndindex(circle[0] // 2 + 1, *circle[1:])))
-    turns = half[:, None, :] * np.array(list(np.ndindex(*lengths))) % np.array(circle)
-    angles = 2.0 * math.pi * (turns / np.array(circle)).sum(-1)
+    angles = _angles(circle, tuple(lengths))
     step = max(1, CHUNK // (4 * o * i))
     chunks = (angles[k : k + step] for k in range(0, len(angles), step))
     return up(size * (max(_stack_bound(_symbols(flat, chunk)) for chunk in chunks) + off))
+
+
+@lru_cache(maxsize=8)  # a network in training asks for the same ones after each step
+def _angles(circle: tuple[int, ...], lengths: tuple[int, ...]) -> Matrix:
+    """Of each tap of a kernel, at half of the frequencies of a circular grid."""
+    half = np.array(list(np.ndindex(circle[0] // 2 + 1, *circle[1:])))
+    turns = half[:, None, :] * np.array(list(np.ndindex(*lengths))) % np.array(circle)
+    angles: Matrix = 2.0 * math.pi * (turns / np.array(circle)).sum(-1)
+    angles.flags.writeable = False
+    return angles
 
 
 def _symbols(flat: Matrix, angles: Matrix) -> Matrix:
@@ -123,14 +132,17 @@ def _residual(factor: Matrix, shifted: Matrix) -> float:
     side = factor.shape[-1]
     computed = factor @ factor.transpose(0, 2, 1) - shifted
     squares = float(np.square(factor).sum((1, 2)).max()) * (1.0 + gamma(side * side))
-    seen = max(_frobenius(one) for one in computed) * (1.0 + 2.0 * UNIT)
+    seen = _frobenius(computed) * (1.0 + 2.0 * UNIT)
     return up(seen + gamma(side) * squares + side * side * TINY)
 
 
-def _frobenius(matrix: Matrix) -> float:
+def _frobenius(stack: Matrix) -> float:
+    """At least the norm of a matrix, or of every matrix of a stack."""
     # Squares below TINY are lost; matrices are scaled to about one, so that hardly counts.
-    lost = math.sqrt(matrix.size) * math.sqrt(TINY)
-    return up(float(np.linalg.norm(matrix)) * (1.0 + gamma(matrix.size)) + lost)
+    size = math.prod(stack.shape[-2:])
+    lost = math.sqrt(size) * math.sqrt(TINY)
+    largest = math.sqrt(float(np.square(stack).sum((-2, -1)).max()))
+    return up(largest * (1.0 + gamma(size)) + lost)
 
 
 def _power_of_two(largest: float) -> float:
