@@ -9,7 +9,9 @@
      "attacks": ["pgd", "ifgsm", "mim", "apgd-ce", "autoattack"], "at_once": 10000,
      "scale": 0, "eot": 1, "certify": [{"scale": 0.25, "radii": [0.25, 0.5], "n": 10000}]}
 
-`replace_one: true` makes epsilon the target under replace-one neighbours; `analysis` may be given.
+`replace_one: true` makes epsilon the target under replace-one neighbours; `analysis` may be given,
+`autoattack_sizes` where it is not to run at all sizes, and a `note` for the reader. With
+`compiled: true` scattering is compiled for the attacks, on CUDA, if that gives the same scores.
 Attacks run one after the other, each on the test images that still hold: the worst case per image.
 Several runs share the device; each is written as soon as it is done, and a record that is there
 already is completed. After `--seconds` no further run is begun, nor an attack on the next `at_once`
@@ -19,10 +21,12 @@ that were left to them; those they saw were chosen by chance.
 
 import json
 import multiprocessing
+import os
 import platform
 import sys
 import tempfile
 import time
+import warnings
 from argparse import ArgumentParser
 from pathlib import Path
 
@@ -34,12 +38,14 @@ from privet.attacks.pgd import PGD
 from privet.certification import Gaussian
 from privet.classifiers import open_classifier
 from privet.classifiers.noisy import noisy
+from privet.models.scattering import Scattering2d
 from privet.privacy.accounting import total_epsilon
 
 RESULTS = Path(__file__).parent / "results"
 ATTACKED_AT_ONCE = 10_000
 CERTIFIED_AT_ONCE = 10_000
 FOREVER = 1e9
+SAME = 1e-4  # largest difference of scores by compiled code
 NARROWINGS = 12  # of the search for an add/remove target
 
 
@@ -61,19 +67,56 @@ def measure(run, seed, arguments, ends_at):
         "mechanism": release.trust["mechanism"], "train_seconds": time.monotonic() - started,
         "left_out": [],
     }  # fmt: skip
+    print(
+        f"trained: {run['method']} {run.get('epsilon')} {record['train_seconds']:.0f} s", flush=True
+    )
     x, y = chosen(data, run.get("examples", arguments["examples"]))
     classifier = open_classifier(release, device=arguments["device"])
+    if run.get("certify") and time.time() < ends_at:
+        record["certified"] = [certified(classifier, x, y, **how) for how in run["certify"]]
+    before = time.monotonic()
     if run.get("attacks"):
+        if run.get("compiled") and arguments["device"] != "cpu":
+            record["compiled"] = quickened(classifier)
         until = min(ends_at, time.time() + run.get("attack_seconds", FOREVER))
         record["attacked"] = [
             attacked(classifier, x, y, run, size, record["left_out"], until)
             for size in run["sizes"]
         ]
-    record["attack_seconds"] = time.monotonic() - started - record["train_seconds"]
-    if run.get("certify") and time.time() < ends_at:
-        record["certified"] = [certified(classifier, x, y, **how) for how in run["certify"]]
+    record["attack_seconds"] = time.monotonic() - before
     record["seconds"] = time.monotonic() - started
     return record
+
+
+def quickened(classifier):
+    """Compile the scattering of a classifier; or say why it was left as it was."""
+    parts = [part for part in classifier.module.modules() if isinstance(part, Scattering2d)]
+    probe = torch.rand(64, *classifier.shape, generator=torch.Generator().manual_seed(0))
+    probe = probe.to(classifier.device)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a compiler's advice
+            expected = slopes_and_scores(classifier, probe)
+            for part in parts:
+                part.compile_it()
+            found = slopes_and_scores(classifier, probe)
+        far = max(float((a - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True))
+        note = "" if far < SAME else f"scores or slopes differ by {far:.1e}"
+    except Exception as error:  # compilers fail in many ways
+        note = f"{type(error).__name__}: {str(error)[:200]}"
+    if note:
+        for part in parts:
+            part.compile_it(lambda scatter: None)
+    return note or f"{len(parts)} scatterings"
+
+
+def slopes_and_scores(classifier, x):
+    """What attacks ask for: slopes with respect to inputs, and scores with and without them."""
+    inputs = x.clone().requires_grad_()
+    scores = classifier.scores(inputs)
+    slopes = torch.autograd.grad(scores[:, 0].sum(), inputs)[0]
+    with torch.no_grad():
+        return slopes, scores.detach(), classifier.scores(x)
 
 
 def attack_named(name, run):
@@ -122,6 +165,8 @@ def attacked(classifier, x, y, run, size, left_out, ends_at):
     victim = noisy(classifier, scale) if scale else classifier
     holds, after = np.ones(len(y), dtype=bool), {}
     for name in run["attacks"]:
+        if name == "autoattack" and size not in run.get("autoattack_sizes", run["sizes"]):
+            continue
         rows = np.random.default_rng(0).permutation(np.flatnonzero(holds))
         for first in range(0, len(rows), run.get("at_once", ATTACKED_AT_ONCE)):
             if time.time() >= ends_at:
@@ -153,6 +198,7 @@ def certified(classifier, x, y, *, scale, radii, n, images=None):
 
 def work(task):
     """In a process of its own; an error is a record, too."""
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # such a process may have no children
     run, seed, arguments, ends_at = task
     if time.time() >= ends_at:
         return {"run": run, "init_seed": seed, "left_out": ["all"]}
