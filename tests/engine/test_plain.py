@@ -10,6 +10,7 @@ from privet.engine import plain
 from privet.engine.generators import generator_at
 from privet.models import create
 from privet.privacy.randomness import Randomness
+from privet.privacy.sampling import sampler_for
 from privet.training.plain import PlainSettings
 
 QUICK = {"model": "mlp", "epochs": 3, "batch": 16}
@@ -117,3 +118,14 @@ def test_the_average_is_released(make_data):
     last = weights(release.model)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(last, average, strict=True))
     assert not same(last, seen[-1])
+
+
+@pytest.mark.parametrize("name", ["shuffled", "poisson"])
+def test_units_of_a_step_are_those_that_the_sampler_draws(name):
+    """In any order of steps, for any number of units: what is kept belongs to one epoch."""
+    stream = Randomness.seeded(3).sampling
+    sampler = sampler_for(name, batch=10, nominal_size=43)
+    order = plain.EpochOrder(sampler, stream, torch.device("cpu"))
+    for n, step in [(43, 0), (43, 1), (43, 5), (43, 1), (41, 1), (43, 2)]:
+        drawn = sampler.draw(n, step=step, stream=stream)
+        assert order.at(n, step).tolist() == drawn.tolist()

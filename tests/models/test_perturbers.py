@@ -226,10 +226,14 @@ def test_a_part_is_there_unless_left_out_alone_or_with_others(part, kind):
         assert has(f"ain-4-without-{other}")
 
 
-def test_atn_is_ain_without_all_five_parts():
+def test_atn_is_ain_without_all_five_parts_and_gives_the_image_itself():
     x, labels = images(3, MNIST)
     every = create_perturber("ain-4-without-attention-residual-label-noise-smooth", MNIST, CLASSES)
-    assert torch.equal(every(x, labels), create_perturber("atn-4", MNIST, CLASSES)(x, labels))
+    atn = create_perturber("atn-4", MNIST, CLASSES)
+    image = torch.sigmoid(every(x, labels))
+    assert torch.allclose(atn.perturbed(x, labels, 1.0), image, atol=1e-6)
+    moved = (atn.perturbed(x, labels, 0.1) - x).detach().abs()
+    assert 0.09 < float(moved.max()) <= 0.1 + 1e-6
 
 
 # Attention.

@@ -259,18 +259,21 @@ def linear_judge():
 
 @pytest.mark.parametrize("target", [None, 2])
 @pytest.mark.parametrize(
-    ("realism", "hinge", "free"), [(0.0, 0.0, 0.0), (2.0, 0.0, 0.0), (0.0, 3.0, 0.7), (1, 1, 0.7)]
+    ("margin", "realism", "hinge", "free"),
+    [(1, 0.0, 0.0, 0.0), (1, 2.0, 0.0, 0.0), (0, 0.0, 3.0, 0.7), (4, 1, 1, 0.7)],
 )
-def test_the_objective_of_advgan_by_hand(target, realism, hinge, free):
+def test_the_objective_of_advgan_by_hand(target, margin, realism, hinge, free):
     judge, found = linear_judge(), tried()
-    objective = adversarial(judge, target, realism=realism, hinge=hinge, free_length=free)
+    objective = adversarial(
+        judge, target, margin=margin, realism=realism, hinge=hinge, free_length=free
+    )
     values = objective(found).tolist()
     weight, bias = (p.detach().double().numpy() for p in judge[1].parameters())
     score = found.perturbed.flatten(1).double().numpy() @ weight[0] + bias[0]
     beyond = np.maximum(norms(found.perturbed - found.x) - free, 0)
     if free:
         assert 0 < (beyond == 0).sum() < len(beyond)
-    expected = margins(found, target, 0.0) + realism * (1 - score) ** 2 + hinge * beyond
+    expected = margin * margins(found, target, 0.0) + realism * (1 - score) ** 2 + hinge * beyond
     assert values == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
@@ -437,7 +440,11 @@ def test_ain_learns_to_fool_images_that_it_has_not_seen(digits, classifier, ledg
 
 @pytest.mark.parametrize(
     ("method", "bound", "options"),
-    [("atn", 1.0, {"perturber": "atn-4"}), ("advgan", 0.4, {"bounds": "0.4"})],
+    [
+        ("atn", 1.0, {"perturber": "atn-4"}),
+        ("atn", 0.4, {"perturber": "atn-4", "bounds": "0.4", "distance": 0.02}),
+        ("advgan", 0.4, {"bounds": "0.4"}),
+    ],
 )
 def test_its_rivals_learn_to_reach_the_target(digits, classifier, ledger, method, bound, options):
     release = privet.train(

@@ -18,7 +18,13 @@ from privet.release import Release
 from privet.training.advgan import ADVGAN, AdvGanSettings
 from privet.training.ain import AIN, AinSettings
 from privet.training.atn import ATN, AtnSettings
-from privet.training.perturbing import Images, fooling_margin, length, probabilities
+from privet.training.perturbing import (
+    Images,
+    fooling_entropy,
+    fooling_margin,
+    length,
+    probabilities,
+)
 
 CPU = torch.device("cpu")
 QUICK = {"perturber": "ain-4", "epochs": 2, "batch": 30, "bounds": "0.4", "imitation_steps": 2}
@@ -174,6 +180,24 @@ def test_margins_by_hand():
     assert margins(0, 100.0) == [4.0, 7.0]
     assert margins(None, 2.0) == [2.0, -2.0]
     assert margins(2, 0.0) == [2.0, 0.0]
+
+
+def test_entropies_by_hand():
+    scores = torch.tensor([[1.0, 2.0, 4.0], [3.0, 0.5, 0.0]])
+    labels = torch.tensor([2, 0])
+    shares = np.exp(scores.double().numpy())
+    shares /= shares.sum(1, keepdims=True)
+    reached = fooling_entropy(scores, labels, 1)
+    assert reached.tolist() == pytest.approx((-np.log(shares[:, 1])).tolist(), rel=1e-5)
+    away = fooling_entropy(scores, labels, None)
+    own = shares[[0, 1], [2, 0]]
+    assert away.tolist() == pytest.approx((-np.log(1 - own)).tolist(), rel=1e-5)
+
+
+def test_entropy_has_a_slope_where_the_classifier_is_sure():
+    scores = torch.tensor([[60.0, 0.0, -10.0]], requires_grad=True)
+    fooling_entropy(scores, torch.tensor([0]), None).sum().backward()
+    assert scores.grad.tolist()[0] == pytest.approx([1, -1, 0], abs=1e-3)
 
 
 def test_a_margin_at_its_floor_has_no_slope():
@@ -382,6 +406,25 @@ def test_every_pixel_stays_within_the_bound(build, fixed, digits):
         assert 0 <= float(made.min()) <= float(made.max()) <= 1
 
 
+def test_the_best_success_is_that_of_the_kept_networks(build):
+    trainer = build(bounds="0.4,0.2", epochs=4, first_bound=0.5)
+    take(trainer, 16)
+    assert set(trainer.best) == {0.4, 0.2}
+    reached = [e["success"] for e in trainer.history if e["bound"] == 0.2]
+    assert trainer.best[0.2] == max(reached)
+
+
+def test_coarser_passes_learn_other_weights_that_are_still_whole_numbers_of_bits(build):
+    fine, coarse = build(), build(precision="bf16")
+    for trainer in (fine, coarse):
+        take(trainer, 3)
+    ours, its = weights(fine.model), weights(coarse.model)
+    assert not same(ours, its)
+    for name, value in its.items():
+        assert value.dtype == torch.float32
+        assert torch.allclose(value, ours[name], atol=0.02), "three steps of at most 1e-3 each"
+
+
 # --- refusals ------------------------------------------------------------------------------------
 
 
@@ -397,12 +440,12 @@ def test_every_pixel_stays_within_the_bound(build, fixed, digits):
         ("ain", {"classifier": None}, "no classifier", "--classifier"),
         ("ain", {"decay": "none", "bounds": "0.3,0.2"}, "one bound is learned", "--bounds 0.2"),
         ("ain", {"ema": 0.9}, "'ain' does not know this: got ema 0.9", "leave it out"),
-        ("ain", {"precision": "bf16"}, "got precision bf16", "leave it out"),
+        ("ain", {"precision": "tf32"}, "no TF32 here: got device cpu", "float32 or bf16"),
         ("ain", {"input_noise": 0.1}, "got input_noise 0.1", "leave it out"),
         ("ain", {"model": "mlp"}, "a network that attacks is trained", "--perturber"),
         ("ain", {"epsilon": 3.0}, "gives no privacy, and takes no target", "--analysis sound"),
         ("atn", {}, "atn has no attack without a target", "--target CLASS"),
-        ("atn", {"target": "1", "bounds": "0.3"}, "atn learns without a bound", "leave it out"),
+        ("atn", {"target": "1", "bounds": "0.3,0.2"}, "atn learns one bound", "--bounds 0.2"),
         ("advgan", {"bounds": "0.3,0.2"}, "advgan learns one bound", "--bounds 0.2"),
         ("advgan", {"augment": "shift"}, "'advgan' does not know this: got augment", "leave it"),
     ],
@@ -440,7 +483,8 @@ def test_what_makes_no_sense_is_refused_with_a_way_out(
             "bad boost: got 1.0, expected a finite number above",
         ),
         ("atn", {"target": "1", "distance": 0.0}, "bad distance: got 0.0, expected a positive"),
-        ("advgan", {"hinge": -1.0}, "bad weights of the objective: got 1, -1, 3, expected"),
+        ("ain", {"fooling": "hinge"}, "unknown fooling: got 'hinge', expected one of margin, ent"),
+        ("advgan", {"hinge": -1.0}, "bad weights of the objective: got 10, 1, -1, 3, expected"),
     ],
 )
 def test_a_number_out_of_range_is_refused_with_the_range(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,8 +23,30 @@ from privet.engine.summing import MOST_ROWS, pieces
 from privet.privacy.precision import Precision
 from privet.privacy.probing import undisturbed
 from privet.privacy.randomness import SecretStream
-from privet.privacy.sampling import Sampler
+from privet.privacy.sampling import Sampler, ShuffledSampler
 from privet.privacy.units import PerExampleLoss, Units, cross_entropy, per_example_losses
+
+
+class EpochOrder:
+    """Units of each step, on a device; a shuffled epoch is ordered and sent there once."""
+
+    def __init__(self, sampler: Sampler, stream: SecretStream, device: torch.device) -> None:
+        self._sampler, self._stream, self._device = sampler, stream, device
+        self._key, self._pieces = (-1, -1), list[Tensor]()
+
+    def at(self, n: int, step: int) -> Tensor:
+        """What the sampler draws of `n` units in this step."""
+        sampler = self._sampler
+        if not isinstance(sampler, ShuffledSampler):
+            drawn = sampler.draw(n, step=step, stream=self._stream)
+            return torch.from_numpy(drawn).to(self._device)
+        epoch, place = divmod(step, sampler.groups)
+        if self._key != (n, epoch):
+            pieces = sampler.pieces(n, epoch=epoch, stream=self._stream)
+            joined = torch.from_numpy(np.concatenate(pieces)).to(self._device)
+            self._pieces = list(torch.split(joined, [len(piece) for piece in pieces]))
+            self._key = (n, epoch)
+        return self._pieces[place]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +89,11 @@ class PlainTrainer:
         self._adversary = adversary
         self._per_example = loss
         self._device = next(model.parameters()).device
+        self._order = EpochOrder(plan.sampler, stream, self._device)
 
     def step(self) -> None:
         """The gradient of the mean loss over the units whose turn it is, and an update."""
-        drawn = self.plan.sampler.draw(
-            len(self._examples), step=self.next_step, stream=self._stream
-        )
-        units = torch.from_numpy(drawn)
+        units = self._order.at(len(self._examples), self.next_step)
         self.optimizer.zero_grad(set_to_none=True)
         with (
             self._precision.products(self._device),

@@ -5,7 +5,8 @@
 | `ain-W`               | the Adversarial Imitation Network with channels W, 2W, 4W, 8W        |
 | `ain-W-without-PARTS` | the same for ablations; PARTS: attention-residual-label-noise-smooth |
 | `ain-published`       | that of AIN's authors, for 28x28 of one channel and 64x64 in colour  |
-| `atn-W`               | a plain autoencoder of the layout of `ain-W`: no part of the five    |
+| `atn-W`               | a plain autoencoder of the layout of `ain-W`: no part of the five;   |
+|                       | it gives the image itself, out = sigmoid(its last layer) - x         |
 | `advgan`              | the generator of AdvGAN (Xiao et al., 2018)                          |
 
 | symbol | here                  | meaning                                                      |
@@ -159,12 +160,23 @@ LAYOUTS: Final[dict[Shape, Layout]] = {
 
 @final
 class Ain(Perturber):
-    """A conditional residual convolutional autoencoder with self-attention and noise inside."""
+    """A conditional residual convolutional autoencoder with self-attention and noise inside.
+
+    Attributes:
+        whole: whether the last layer gives the image, by a sigmoid, and not what to add to it.
+    """
 
     def __init__(
-        self, shape: Shape, n_classes: int, layout: Layout, without: Sequence[str] = ()
+        self,
+        shape: Shape,
+        n_classes: int,
+        layout: Layout,
+        without: Sequence[str] = (),
+        *,
+        whole: bool = False,
     ) -> None:
         super().__init__()
+        self.whole = whole
         channels, size = shape[0], (shape[1], shape[2])
         labelled, attentive = "label" not in without, "attention" not in without
         self.smooth = "smooth" not in without
@@ -182,13 +194,13 @@ class Ain(Perturber):
     def forward(
         self, x: Tensor, labels: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The last convolution's output, near zero at first."""
+        """The last convolution's output, near zero at first; or what leads to the whole image."""
         seen = x if self.label is None else torch.cat([x, self.label(labels)], 1)
         code = self.encoder(seen)
         if self.noise is not None:
             code = code + self.noise(code, labels, generator)
         out: Tensor = self.decoder(self.after_noise(code))
-        return out
+        return torch.sigmoid(out) - x if self.whole else out
 
 
 @final
@@ -425,11 +437,16 @@ def advgan(shape: Shape, n_classes: int) -> Perturber:
 
 def ain(shape: Shape, n_classes: int, width: int, without: Sequence[str] = ()) -> Perturber:
     """The Adversarial Imitation Network with W channels behind its first convolution."""
+    return Ain(shape, n_classes, _layout(shape, width), without)
+
+
+def _layout(shape: Shape, width: int) -> Layout:
+    """W channels behind the first convolution, twice as many behind each other one."""
     _require_image(shape)
     _require_width(width)
     units = 5 if min(shape[1:]) >= LARGE else 4
     channels = tuple(width * 2**i for i in range(units))
-    return Ain(shape, n_classes, Layout(channels=channels, dropouts=(0.0,) * units), without)
+    return Layout(channels=channels, dropouts=(0.0,) * units)
 
 
 def ablated(shape: Shape, n_classes: int, width: int, parts: str) -> Perturber:
@@ -464,7 +481,7 @@ def ain_published(shape: Shape, n_classes: int) -> Perturber:
 
 def atn(shape: Shape, n_classes: int, width: int) -> Perturber:
     """A plain convolutional autoencoder of the layout of `ain-W`, for the ATN baseline."""
-    return ain(shape, n_classes, width, PARTS)
+    return Ain(shape, n_classes, _layout(shape, width), PARTS, whole=True)
 
 
 _BUILDERS: Final[dict[str, Builder]] = {

@@ -189,12 +189,11 @@ class ShuffledSampler(_InGroups):
     def draw(self, n: int, *, step: int, stream: SecretStream) -> NDArray[np.int64]:
         """The piece of this epoch's order that belongs to the step."""
         epoch, piece = divmod(step, self.groups)
-        return self.pieces(n, epoch=epoch, stream=stream)[piece]
+        return np.sort(np.array_split(_order(stream, n, epoch), self.groups)[piece])
 
     def pieces(self, n: int, *, epoch: int, stream: SecretStream) -> list[NDArray[np.int64]]:
-        """The units of every step of an epoch: for loops that would sort anew for each of them."""
-        order = np.argsort(stream.uniform(n, purpose="order", step=epoch), kind="stable")
-        return [np.sort(piece) for piece in np.array_split(order, self.groups)]
+        """The units of every step of an epoch, for loops that send them to a device at once."""
+        return [np.sort(piece) for piece in np.array_split(_order(stream, n, epoch), self.groups)]
 
     @property
     def turn_rate(self) -> float:

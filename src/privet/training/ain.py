@@ -14,7 +14,8 @@
     L   = beta_d L_d + beta_m1 |x' - x_adv| + beta_m2 |F(x') - F(x_adv)| + beta_c L_c
     L_d = |p|
     L_c = F(x')_s - F(x')_t, s the likeliest class but the target t;
-          untargeted F(x')_y - F(x')_s, s the likeliest class but y
+          untargeted F(x')_y - F(x')_s, s the likeliest class but y;
+          with `fooling` 'entropy' -log P(t), untargeted -log(1 - P(y)), P the softmax of F(x')
 
 Norms are l2, of one image. The loop is `perturbing.py`, the bound `bound_decay.py`, the network
 `models/perturbers.py`.
@@ -42,18 +43,19 @@ from privet.models.fixed_classifier import FixedClassifier
 from privet.training import perturbing
 from privet.training.bound_decay import KINDS, BoundDecay
 from privet.training.perturbing import (
-    AT_ONCE,
     Images,
     PerturberSettings,
     PerturberTrainer,
     Tried,
     build_trainer,
+    fooling_entropy,
     fooling_margin,
     length,
 )
 from privet.training.unprotected import Unprotected
 
 CONFIDENT: Final = 2.0
+FOOLING: Final = ("margin", "entropy")
 ARRIVAL: Final = 0.5  # of the epochs, after which the smallest bound is reached
 
 
@@ -65,6 +67,8 @@ class AinSettings(PerturberSettings):
         first_bound: B_0.
         decay: how the bound tightens: 'adaptive', 'exponential', 'step', 'time', or 'none'.
         distance, pixels, logits, margin: weights of the four terms.
+        fooling: L_c: the 'margin' of scores, or the cross 'entropy', which does not stop where an
+            image is fooled and goes easy on those that are far from it.
         imitation_steps: of i-FGSM, each of the smallest bound divided by their number.
     """
 
@@ -74,11 +78,13 @@ class AinSettings(PerturberSettings):
     pixels: float = 0.1
     logits: float = 0.1
     margin: float = 1.0
+    fooling: str = "margin"
     imitation_steps: int = 50
 
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **PerturberSettings._choices,
         "decay": KINDS,
+        "fooling": FOOLING,
     }
     _positive: ClassVar[tuple[str, ...]] = (*PerturberSettings._positive, "first_bound")
     _counts: ClassVar[tuple[str, ...]] = (*PerturberSettings._counts, "imitation_steps")
@@ -130,13 +136,19 @@ class Imitation:
         """L, for each image."""
         weights, at = self.settings, tried.places
         apart = length(tried.scores - self.scores[at])
-        margin = fooling_margin(tried.scores, tried.labels, self.target, confidence=CONFIDENT)
+        margin = self._fooling(tried)
         return (
             weights.distance * length(tried.perturbed - tried.x)
             + weights.pixels * length(tried.perturbed - self.examples[at])
             + weights.logits * torch.where(self.fooling[at], apart, 0.0)
             + weights.margin * margin
         )
+
+    def _fooling(self, tried: Tried) -> Tensor:
+        """L_c."""
+        if self.settings.fooling == "entropy":
+            return fooling_entropy(tried.scores, tried.labels, self.target)
+        return fooling_margin(tried.scores, tried.labels, self.target, confidence=CONFIDENT)
 
     def state(self) -> dict[str, Any]:
         """It learns nothing."""
@@ -154,8 +166,7 @@ def imitation_of(
     attack = IFGSM(steps=steps, step=1.0 / steps)
     victim = open_classifier(classifier, shape=tuple(images.x.shape[1:]))
     found, scores = [], []
-    for places in torch.split(torch.arange(len(images), device=images.x.device), AT_ONCE):
-        part = images.at(places)
+    for part in images.parts():
         aim = None if target is None else torch.full_like(part.labels, target)
         size = settings.wanted_bounds[-1]
         found.append(attack(victim, part.x, part.labels, size=size, target=aim))

@@ -11,9 +11,12 @@
 
     L = beta |x - g(x)| + |F(g(x)) - r(F(x), t)|, norms l2, of one image
 
-There is no bound on perturbations: what it makes is cut off at the size of an attack.
+There is no bound on perturbations: what it makes is cut off at the size of an attack. `bounds` cuts
+off while it learns, too, which makes it the stronger rival of a method that knows its bound.
 
-Deviation: the network gives x plus a correction, not the image itself.
+The network gives the image itself, and begins with a grey one, of which the classifier is not sure.
+From x plus a correction that begins at zero it would not get away: there F is so sure of its answer
+that probabilities have no slope.
 """
 
 from collections.abc import Mapping
@@ -46,7 +49,7 @@ class AtnSettings(PerturberSettings):
     """The two numbers of its objective.
 
     Attributes:
-        bounds: none; 1 is the whole range of a pixel.
+        bounds: one, kept to from the first epoch on; 1, the whole range of a pixel, is none.
         distance: beta.
         boost: alpha, above 1.
     """
@@ -62,11 +65,11 @@ class AtnSettings(PerturberSettings):
         super()._check_together()
         if self.target is None:
             raise InputError("atn has no attack without a target", fix="--target CLASS")
-        if self.wanted_bounds != (1.0,):
+        if len(self.wanted_bounds) > 1:
             raise InputError(
-                "atn learns without a bound",
+                "atn learns one bound, or none",
                 got=f"bounds '{self.bounds}'",
-                fix="leave it out; attacks cut off at their size",
+                fix=f"--bounds {self.wanted_bounds[-1]:g}, or leave it out",
             )
         if not 1 < self.boost < float("inf"):
             raise InputError("bad boost", got=self.boost, expected="a finite number above 1")
@@ -75,8 +78,9 @@ class AtnSettings(PerturberSettings):
         return "atn-12"
 
     def decay_for(self, epochs: int) -> BoundDecay:
-        """None."""
-        return BoundDecay(kind="none", first=1.0, stops=(1.0,), epochs=epochs)
+        """The bound stays."""
+        bound = self.wanted_bounds[0]
+        return BoundDecay(kind="none", first=bound, stops=(bound,), epochs=epochs)
 
 
 @final

@@ -22,7 +22,7 @@ Guarantee: none. The network may hold any record that it was trained on.
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,13 +36,14 @@ from privet.attacks.losses import Goal
 from privet.data.dataset import Dataset
 from privet.engine.examples import Examples
 from privet.engine.generators import drawing_at
-from privet.engine.plain import Course
+from privet.engine.plain import Course, EpochOrder
 from privet.engine.turns import Turns
 from privet.errors import InputError
 from privet.files import write_atomically
 from privet.models.attacked import Attacked
 from privet.models.fixed_classifier import FixedClassifier
 from privet.models.perturbers import Perturber
+from privet.privacy.precision import FULL, Precision, find_precision
 from privet.privacy.randomness import Randomness, SecretStream
 from privet.release import INTERNAL, Release
 from privet.training import unprotected
@@ -54,6 +55,7 @@ from privet.training.unprotected import Unprotected, Watcher
 
 VALIDATED: Final = 0.1  # share of the records
 AT_ONCE: Final = 2048
+AT_ONCE_CUDA: Final = 8192  # small images in small pieces would keep a GPU waiting
 PICTURE: Final = "decay.svg"
 LONGEST: Final = 1.0  # norm of a step's gradient
 FOREIGN: Final = {
@@ -63,7 +65,6 @@ FOREIGN: Final = {
     "adversarial": "none",
     "contribution": 1,
     "ema": 0.0,
-    "precision": "float32",
 }
 
 
@@ -171,6 +172,12 @@ class Images:
         """Some of them."""
         return type(self)(x=self.x[places], labels=self.labels[places])
 
+    def parts(self) -> Iterator[Self]:
+        """All of them, as many at a time as are worth it."""
+        many = AT_ONCE_CUDA if self.x.device.type == "cuda" else AT_ONCE
+        pairs = zip(torch.split(self.x, many), torch.split(self.labels, many), strict=True)
+        return (type(self)(x=x, labels=labels) for x, labels in pairs)
+
     def apart(self, seed: int) -> tuple[Self, Self]:
         """To train on, and to validate with."""
         if len(self) < 2:
@@ -207,12 +214,14 @@ class PerturberTrainer:
         plan: Course,
         decay: BoundDecay,
         stream: SecretStream,
+        precision: Precision = FULL,
     ) -> None:
         self.model, self.optimizer, self.plan = perturber.train(), optimizer, plan
         self.decay, self.history, self.next_step = decay, list[dict[str, Any]](), 0
         self.objective, self.target, self.aim = objective, target, aim
         self._classifier, self._training, self._validation = classifier, training, validation
-        self._stream = stream
+        self._stream, self._precision = stream, precision
+        self._order = EpochOrder(plan.sampler, stream, training.x.device)
         self._before = self._weights()
         self._kept: dict[float, dict[str, Tensor]] = {}
         self._best: dict[float, float] = {}
@@ -226,13 +235,18 @@ class PerturberTrainer:
         return f"bound {self.decay.bound:.3f}{fooled}"
 
     @property
+    def best(self) -> dict[float, float]:
+        """Success on validation images of what is kept for each bound that was reached."""
+        return dict(self._best)
+
+    @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
         """The one there is."""
         return (self.optimizer,)
 
     def step(self) -> None:
         """One batch; at the end of an epoch, what follows from it."""
-        places = self._drawn()
+        places = self._order.at(len(self._training), self.next_step)
         if len(places):  # there may be fewer images than the nominal size has batches
             self._learn(places)
         self.next_step += 1
@@ -240,23 +254,23 @@ class PerturberTrainer:
             self._end_epoch()
 
     def _learn(self, places: Tensor) -> None:
-        images = self._training.at(places)
-        with drawing_at(self._stream, images.x.device, step=self.next_step) as generator:
+        images, device = self._training.at(places), self._training.x.device
+        with (
+            self._precision.products(device),
+            drawing_at(self._stream, device, step=self.next_step) as generator,
+        ):
             self.optimizer.zero_grad(set_to_none=True)
-            perturbed = self.model.perturbed(images.x, images.labels, self.decay.bound, generator)
-            scores = self._classifier(perturbed)
+            with self._precision.passes(device):
+                perturbed = self.model.perturbed(
+                    images.x, images.labels, self.decay.bound, generator
+                )
+                scores = self._classifier(perturbed).float()
             tried = Tried(
                 places=places, x=images.x, labels=images.labels, perturbed=perturbed, scores=scores
             )
             torch.autograd.backward(self.objective(tried).mean())
         nn.utils.clip_grad_norm_(self.model.parameters(), LONGEST)
         self.optimizer.step()
-
-    def _drawn(self) -> Tensor:
-        drawn = self.plan.sampler.draw(
-            len(self._training), step=self.next_step, stream=self._stream
-        )
-        return torch.from_numpy(drawn).to(self._training.x.device)
 
     @cached_property
     def _steps_of_epoch(self) -> int:
@@ -284,17 +298,17 @@ class PerturberTrainer:
     def success(self, bound: float) -> float:
         """Share of the validation images that are fooled."""
         self.model.eval()
-        fooled, images = 0, self._validation
+        fooled: int | Tensor = 0
+        images = self._validation
         draws = torch.Generator(images.x.device).manual_seed(len(self.history))
         with torch.no_grad():
-            for places in torch.split(torch.arange(len(images), device=images.x.device), AT_ONCE):
-                part = images.at(places)
+            for part in images.parts():
                 tried = self.model.perturbed(part.x, part.labels, bound, draws)
                 said = self._classifier(tried).argmax(1)
                 reached = said != part.labels if self.target is None else said == self.target
-                fooled += int(reached.sum())
+                fooled = fooled + reached.sum()
         self.model.train()
-        return fooled / len(images)
+        return int(fooled) / len(images)
 
     def released_model(self) -> Attacked:
         """A network for each bound, and the classifier behind; bounds never reached: the last."""
@@ -346,10 +360,18 @@ def fooling_margin(
     return margin.clamp_min(-confidence)
 
 
+def fooling_entropy(scores: Tensor, labels: Tensor, target: int | None) -> Tensor:
+    """-log of the probability of the target; of all classes but the label, without a target."""
+    if target is not None:
+        return -torch.log_softmax(scores, 1)[:, target]
+    others = scores.scatter(1, labels[:, None], -torch.inf)
+    return torch.logsumexp(scores, 1) - torch.logsumexp(others, 1)
+
+
 def probabilities(images: Images, classifier: FixedClassifier) -> Tensor:
     """What the classifier says of clean images."""
     with torch.no_grad():
-        parts = [torch.softmax(classifier(x), 1) for x in torch.split(images.x, AT_ONCE)]
+        parts = [torch.softmax(classifier(part.x), 1) for part in images.parts()]
     return torch.cat(parts)
 
 
@@ -384,12 +406,15 @@ def build_trainer(
         plan=Course(steps=steps, sampler=sampler),
         decay=settings.decay_for(max(1, round(settings.epochs))),
         stream=Randomness.seeded(settings.init_seed).sampling,
+        precision=find_precision(settings.precision, device),
     )
 
 
 def _optimizer(perturber: Perturber, settings: PerturberSettings) -> torch.optim.Optimizer:
     if settings.optimizer == "adam":
-        return torch.optim.Adam(perturber.parameters(), lr=settings.learning_rate)
+        parameters = list(perturber.parameters())
+        fused = parameters[0].device.type == "cuda"  # one launch where there would be many
+        return torch.optim.Adam(parameters, lr=settings.learning_rate, fused=fused)
     return torch.optim.SGD(
         perturber.parameters(), lr=settings.learning_rate, momentum=settings.momentum
     )
