@@ -38,6 +38,7 @@ from privet.attacks.pgd import PGD
 from privet.certification import Gaussian
 from privet.classifiers import open_classifier
 from privet.classifiers.noisy import noisy
+from privet.errors import PrivetError
 from privet.models.scattering import Scattering2d
 from privet.privacy.accounting import total_epsilon
 
@@ -73,7 +74,10 @@ def measure(run, seed, arguments, ends_at):
     x, y = chosen(data, run.get("examples", arguments["examples"]))
     classifier = open_classifier(release, device=arguments["device"])
     if run.get("certify") and time.time() < ends_at:
-        record["certified"] = [certified(classifier, x, y, **how) for how in run["certify"]]
+        try:
+            record["certified"] = [certified(classifier, x, y, **how) for how in run["certify"]]
+        except PrivetError as error:  # the rest of the run is worth keeping
+            record["left_out"].append(f"certificates: {error}")
     before = time.monotonic()
     if run.get("attacks"):
         if run.get("compiled") and arguments["device"] != "cpu":
