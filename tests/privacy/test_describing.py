@@ -111,6 +111,31 @@ def test_what_cannot_be_trained_is_refused_with_why_and_fix(name):
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+class Judged(nn.Module):
+    """A linear layer before a BatchNorm."""
+
+    def __init__(self, *, fixed, frozen):
+        super().__init__()
+        self.first, self.judge, self.fixed = nn.Linear(3, 2), nn.BatchNorm1d(2), fixed
+        self.judge.requires_grad_(not frozen)
+
+    def train(self, mode=True):
+        super().train(mode)
+        if self.fixed:
+            self.judge.eval()
+        return self
+
+
+def test_only_a_batchnorm_that_is_frozen_and_stays_in_evaluation_is_a_constant():
+    """In evaluation for now is not enough, and trainable gains have no rule."""
+    assert [la.name for la in describe(Judged(fixed=True, frozen=True).train())] == ["first"]
+    for fixed, frozen in ((False, True), (True, False)):
+        model = Judged(fixed=fixed, frozen=frozen).eval()
+        refused = [la.name for la in describe(model) if la.treatment == "refused"]
+        assert refused == ["judge"]
+        assert not model.judge.training
+
+
 def test_quantised_layers_are_refused():
     from torch.ao.nn.quantized.dynamic import Linear
 

@@ -22,6 +22,7 @@ from privet.engine.fixed_parts import digest_of
 from privet.engine.generators import drawing_at
 from privet.engine.handover import KNOWN_NOISE
 from privet.errors import BudgetExceeded, InputError
+from privet.guarantee import Basis
 from privet.ledger import Ledger
 from privet.models import create
 from privet.models.denoised import Denoised
@@ -204,6 +205,21 @@ def test_noise_in_a_layer_is_securesgd_for_the_denoiser(private, public, denoise
     release = private(denoiser=denoiser, noise_at="layer", learning_rate=5.0)
     for trained in (network.denoiser, release.model.denoiser):
         assert _norm_of_first(trained) <= 1.0
+
+
+def test_a_classifier_with_batchnorm_judges(ledger):
+    """Fixed, it is a scale for each channel, and mixes no images."""
+    h = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)
+    )
+    kept = {name: value.clone() for name, value in h.state_dict().items()}
+    release = privet.train(
+        "transdenoiser", images(), ledger=ledger, classifier=h, public_classifier=STATEMENT,
+        stability=1.0, **QUICK,
+    )  # fmt: skip
+    assert release.privacy.basis is Basis.PROVED
+    held = release.model.classifier.network.state_dict()
+    assert all(torch.equal(value, held[name]) for name, value in kept.items())
 
 
 def _norm_of_first(denoiser):

@@ -21,7 +21,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from privet.errors import InputError
 from privet.privacy.rules import own_parameters, why_no_rule
-from privet.privacy.separation import repair_of_mixing
+from privet.privacy.separation import constant_layers, repair_of_mixing
 
 Treatment = Literal["rule", "module", "model", "refused"]
 Plan = tuple[Treatment, str, str]
@@ -42,9 +42,14 @@ class Layer:
 
 
 def describe(model: nn.Module) -> list[Layer]:
-    """Every layer with trainable parameters of its own, and every layer that is refused."""
-    layers = []
+    """Every layer with trainable parameters of its own, and every layer that is refused.
+
+    A BatchNorm of a frozen part, which evaluates while the rest trains, is neither.
+    """
+    layers, constant = [], constant_layers(model)
     for name, module in model.named_modules():
+        if module in constant and not own_parameters(module):
+            continue
         refusal = _refusal(module)
         if refusal or own_parameters(module):
             treatment, why, fix = refusal or _treatment(module)

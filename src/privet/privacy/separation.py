@@ -70,10 +70,16 @@ def require_separate_examples(model: nn.Module, probe: Tensor) -> None:
 
 def _when_trained(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """The layers that are not constant in the mode that training puts each one in."""
+    constant = constant_layers(model)
+    return [(name, layer) for name, layer in model.named_modules() if layer not in constant]
+
+
+def constant_layers(model: nn.Module) -> set[nn.Module]:
+    """Each BatchNorm that evaluates while the model trains, as in a frozen part: a fixed scale."""
     modes = [(layer, layer.training) for layer in model.modules()]
     try:
         model.train()
-        return [(name, layer) for name, layer in model.named_modules() if not _is_constant(layer)]
+        return {layer for layer, _ in modes if _is_constant(layer)}
     finally:
         for layer, mode in modes:
             layer.training = mode
