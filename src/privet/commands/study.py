@@ -40,6 +40,7 @@ def robust_private(
     n: int = 10_000,
     certify_examples: int | None = None,
     batch: int = 1000,
+    precision: str = "float32",
     audit: Annotated[bool, Parameter(negative="")] = False,
     canaries: int | None = None,
     data_dir: DataDir = None,
@@ -112,6 +113,8 @@ def robust_private(
         Test images to certify; default: as many as are attacked.
     batch
         Images in a pass.
+    precision
+        Of the passes that certify: float32, tf32 (CUDA only) or bf16; that is what is certified.
     audit
         Audit each release by a twin with canaries; methods that have no twin say why.
     canaries
@@ -126,6 +129,7 @@ def robust_private(
         Print the results as JSON, nothing else.
     """
     command = repeated_by(robust_private, locals())
+    from privet.privacy.precision import find_precision
     from privet.studies.robust_private import cells, choices, public, study, working, writing
     from privet.studies.robust_private.measuring import Laboratory
     from privet.studies.robust_private.protocol import USUAL_EPSILON, USUAL_SIZE, Protocol
@@ -133,10 +137,12 @@ def robust_private(
     from privet.studies.robust_private.training import School
 
     budgets, where = numbers(epsilons, "epsilons"), device_named(device)
+    find_precision(precision, where)
     protocol = Protocol(
         attacks=tuple(listed(attacks)), sizes=ascending(sizes, "sizes"), steps=steps, eot=eot,
         restarts=restarts, examples=examples, scale=scale, radii=ascending(radii, "radii"),
         alpha=alpha, n=n, certified_examples=certify_examples, batch=batch,
+        precision=precision,
     )  # fmt: skip
     chosen = cells.contenders(None if methods is None else listed(methods))
     shown = (

@@ -35,6 +35,7 @@ def transdenoiser(
     n: int = 10_000,
     certify_examples: int | None = None,
     batch: int = 1000,
+    precision: str = "float32",
     data_dir: DataDir = None,
     device: str = "cpu",
     workers: int = 1,
@@ -106,6 +107,8 @@ def transdenoiser(
         Test images to certify; default: as many as are attacked.
     batch
         Images in a pass.
+    precision
+        Of the passes that certify: float32, tf32 (CUDA only) or bf16; that is what is certified.
     data_dir
         Where the files of a named data set are.
     device
@@ -116,6 +119,7 @@ def transdenoiser(
         Print the results as JSON, nothing else.
     """
     command = repeated_by(transdenoiser, locals())
+    from privet.privacy.precision import find_precision
     from privet.studies.robust_private import public, study, working
     from privet.studies.robust_private.choices import choices_for
     from privet.studies.robust_private.protocol import USUAL_EPSILON, Protocol
@@ -131,10 +135,12 @@ def transdenoiser(
     from privet.studies.transdenoiser.tables import summary
 
     budgets, where = numbers(epsilons, "epsilons"), device_named(device)
+    find_precision(precision, where)
     protocol = Protocol(
         attacks=tuple(listed(attacks)), norm="l2", sizes=ascending(norms, "norms"), steps=steps,
         eot=eot, restarts=1, examples=examples, scale=sigma, radii=ascending(radii, "radii"),
         alpha=alpha, n=n, certified_examples=certify_examples, batch=batch,
+        precision=precision,
     )  # fmt: skip
     shown = {
         "attack_norm": one_of("attack-norm", attack_norm, protocol.sizes, USUAL_NORM),

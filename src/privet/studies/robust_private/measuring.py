@@ -20,6 +20,7 @@ from privet.certification import Certificates, certify
 from privet.classifiers import Classifier, open_classifier
 from privet.data.dataset import Dataset
 from privet.errors import InputError
+from privet.privacy.precision import FULL
 from privet.release import Release, add_measured, require_addable
 from privet.studies.robust_private.protocol import Protocol, chosen_examples
 from privet.studies.robust_private.published import published_certificate
@@ -130,6 +131,7 @@ def by_smoothing(
         found = certify(
             classifier, x, y,
             noise=p.noise, alpha=p.alpha, n0=p.n0, n=p.n, reference=True, batch=p.batch,
+            precision=p.precision, channels_last=p.precision != FULL.name,  # as tensor cores want
             watch=lambda tally: watch(float(tally.done.mean())),
         )  # fmt: skip
     except InputError as error:

@@ -21,6 +21,7 @@ from privet.certification.stopping import radii_of
 from privet.data.dataset import Dataset
 from privet.errors import InputError
 from privet.privacy.confidence import check_alpha, lower_bound
+from privet.privacy.precision import FULL, PRECISIONS
 
 NORM: Final[Norm] = "linf"
 LEAST_EOT: Final = 20  # draws; fewer flatter a random classifier
@@ -48,6 +49,8 @@ class Protocol:
         n: votes of each image; `n0` choose its class.
         certified_examples: test examples to certify; default: as many as are attacked.
         batch: images in a pass.
+        precision: of the passes that certify: 'float32', 'tf32', 'bf16'; the classifier at it is
+            what is certified.
     """
 
     attacks: tuple[str, ...] = ("fgsm", "ifgsm", "mim", "pgd")
@@ -64,11 +67,18 @@ class Protocol:
     n0: int = 200
     certified_examples: int | None = None
     batch: int = 1000
+    precision: str = FULL.name
 
     def __post_init__(self) -> None:
         _require_ascending("sizes", self.sizes)
         _require_ascending("radii", self.radii)
         check_alpha(self.alpha)
+        if self.precision not in PRECISIONS:
+            raise InputError(
+                "unknown precision",
+                got=f"'{self.precision}'",
+                expected=f"one of {', '.join(PRECISIONS)}",
+            )
         for name in ("steps", "restarts", "examples", "n", "n0", "certified_examples", "batch"):
             count = getattr(self, name)
             if count is not None and count < 1:
@@ -113,7 +123,9 @@ class Protocol:
     def certifying(self) -> dict[str, Any]:
         """What decides on certificates."""
         names = ("scale", "radii", "alpha", "n", "n0")
-        return {**self._told(names), "examples": self.certified_examples or self.examples}
+        coarse = {} if self.precision == FULL.name else {"precision": self.precision}
+        examples = self.certified_examples or self.examples
+        return {**self._told(names), "examples": examples, **coarse}
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
