@@ -222,6 +222,15 @@ def test_a_classifier_with_batchnorm_judges(ledger):
     assert all(torch.equal(value, held[name]) for name, value in kept.items())
 
 
+def test_the_classifier_follows_the_denoiser_to_its_device(public):
+    """The classifier is read into memory; a denoiser may be trained elsewhere."""
+    data = images()
+    settings = TransDenoiserSettings(**QUICK, classifier=public, public_classifier=STATEMENT)
+    filled = settings.filled_for(data)
+    whole = filled.made_of(filled.network(data).to("meta"), data, filled.plan_for(data))
+    assert {p.device.type for p in (*whole.parameters(), *whole.buffers())} == {"meta"}
+
+
 def _norm_of_first(denoiser):
     """Of x -> first(2x) on 8x8 images: by its matrix."""
     with torch.no_grad():

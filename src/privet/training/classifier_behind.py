@@ -81,8 +81,9 @@ class ClassifierBehind(WithClassifier):
         return create_denoiser(self.denoiser, data.shape, init_seed=self.init_seed)
 
     def whole(self, denoiser: nn.Module, data: Dataset) -> Denoised:
-        """What is released."""
-        return Denoised(denoiser, self.fixed(data).module)
+        """What is released, where the denoiser is."""
+        device = next(denoiser.parameters()).device
+        return Denoised(denoiser, self.fixed(data).module).to(device)
 
     def fixed_parts(self, data: Dataset) -> tuple[FixedPart, ...]:
         """What the card says about the parts that were not learned here; filled settings."""
