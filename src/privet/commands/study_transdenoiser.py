@@ -66,9 +66,10 @@ def transdenoiser(
     out_folder
         Of results.json, table.md, figures.csv, index.html, plots, and of the cells.
     contenders
-        Some of td-1, td, td-stability, td-labels, td-start, td-sliced, paper, paper-nodp,
-        paper-sepdp, paper-inp_0.1, securesgd, stobatch, dpcert, securesgd:paper, stobatch:paper;
-        default: all but the last two. classifier and public-denoiser always take part.
+        Some of td-1, td, td-stability, td-labels, securesgd-prt, td-start, td-start-labels,
+        td-sliced, paper, paper-nodp, paper-sepdp, paper-inp_0.1, securesgd, stobatch, dpcert,
+        securesgd:paper, stobatch:paper; default: all but the last two. classifier and
+        public-denoiser always take part.
     epsilons
         Budgets of the contenders that have one.
     delta

@@ -20,7 +20,7 @@ from privet.studies.transdenoiser.results import CRAFTED, THROUGH, accuracy_at
 GROUPS: Final = {
     "contenders": (
         *ALWAYS,
-        *("td", "td-labels", "td-start", "paper"),
+        *("td", "td-start", "td-start-labels", "securesgd-prt", "paper"),
         *(name for name, one in CONTENDERS.items() if not one.behind),
     ),
     "ablations": (PUBLIC_DENOISER, *(name for name, one in CONTENDERS.items() if one.behind)),

@@ -48,7 +48,7 @@ from torch.func import functional_call, grad, jvp, vjp, vmap
 from privet.errors import InputError
 from privet.privacy.noise import check_scale
 
-ROWS: Final = {"cpu": 256, "cuda": 8192}  # images in one pass: directions times images
+ROWS: Final = {"cpu": 256, "cuda": 4096}  # images in one pass: directions times images
 
 Part = dict[str, Tensor]
 """Parameters by name."""
