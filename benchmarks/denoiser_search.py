@@ -27,6 +27,7 @@ import torch
 import privet
 from privet.certification import Gaussian
 from privet.studies.private_step.machine import describe
+from privet.studies.robust_private.working import follow_parent
 
 RESULTS = Path(__file__).parent / "results"
 SHARES = {"public": 0.5, "private": 0.9}  # of the public half: where each part ends
@@ -107,7 +108,7 @@ def arguments() -> Namespace:
     parser.add_argument("--epsilon", type=float, default=2.5)
     parser.add_argument("--sigma", type=float, default=0.25)
     parser.add_argument("--classifier", default='{"model": "cnn", "epochs": 20}')
-    parser.add_argument("--public", default='{"denoiser": "unet-16", "epochs": 10, "batch": 128}')
+    parser.add_argument("--public", default='{"denoiser": "unet-16", "epochs": 20, "batch": 256}')
     parser.add_argument("--radii", type=float, nargs="*", default=[0.25, 0.5, 0.75])
     parser.add_argument("--examples", type=int, default=500)
     parser.add_argument("--n", type=int, default=6000)
@@ -131,7 +132,9 @@ def main() -> None:
         for one in tries:
             print(json.dumps(one), flush=True)
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(asked.workers, mp_context=context) as pool:
+        with ProcessPoolExecutor(
+            asked.workers, mp_context=context, initializer=follow_parent
+        ) as pool:
             rest = [pool.submit(tried, s, i, asked, home) for i, s in enumerate(grid)]
             for future in rest:
                 tries.append(future.result())

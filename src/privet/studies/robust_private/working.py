@@ -163,6 +163,11 @@ def _begin(study: Study, telling: Connection, turn: Any, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     _own.update(study=study, telling=telling, turn=turn, told=0.0)
+    follow_parent()
+
+
+def follow_parent() -> None:
+    """Have this process end when the one ends that began it, however that ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
