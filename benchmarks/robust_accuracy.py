@@ -182,7 +182,8 @@ def attacked(classifier, x, y, run, size, left_out, ends_at):
                 steps=run.get("steps"), eot=run.get("eot", 1), batch=len(some), check=False,
             )  # fmt: skip
             holds[some] = found.holds[name][0].numpy()
-        after[name] = float(holds.mean())
+        if f"{name} {size}: 0 of {len(rows)} images" not in left_out:  # nothing seen, nothing said
+            after[name] = float(holds.mean())
     return {"examples": len(y), "norm": run["norm"], "size": size, "after": after}
 
 
