@@ -31,7 +31,7 @@ import time
 import traceback
 from argparse import ArgumentParser
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -52,14 +52,17 @@ ROUNDS = 3
 PLACES = ("classifier", "attacker")  # settings that are folders: records have their names alone
 FOLDERS = ("--data-dir", "--runs", "--out", "--classifier", "--like")
 
-WIDE = {"perturber": "ain-32", "fooling": "entropy"}
+WIDE = {"perturber": "ain-32", "fooling": "entropy", "learning_rate": 1e-3}
 VARIANTS = {
     "margin": {"perturber": "ain-16"},
     "entropy": {"perturber": "ain-16", "fooling": "entropy"},
     "wide": WIDE,
     "wide-fixed": WIDE | {"decay": "none"},
-    "wide-alone": WIDE | {"decay": "none", "distance": 0.0, "pixels": 0.0, "logits": 0.0},
-}
+    "alone": {
+        "perturber": "ain-24", "fooling": "entropy", "decay": "none",
+        "distance": 0.0, "pixels": 0.0, "logits": 0.0,
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -312,7 +315,9 @@ def against(bench, name, method, classifier, **settings):
     """A network that attacks this classifier; `target` as asked."""
     asked = bench.asked
     aim = {} if asked.target is None else {"target": asked.target}
-    common = {"classifier": str(classifier), "batch": asked.train_batch}
+    common = {
+        "classifier": str(classifier), "batch": asked.train_batch, "warmup": asked.warmup,
+    }  # fmt: skip
     return Job(name, method, common | {"precision": asked.precision} | aim | settings)
 
 
@@ -401,22 +406,56 @@ def hardened(bench, classifier, size):
         ]
     )  # fmt: skip
     victims = {name: bench.runs / f"classifier-{name}" for name in names}
-    judged(bench, {"plain": classifier} | victims, size)
+    judged(bench, {"plain": classifier} | victims, size, f"ain-{size:g}")
 
 
-def judged(bench, victims, size):
+def private(bench, size):
+    """Classifiers with a proof on one half of the records; the other, public half has the attacker.
+
+    One learns from clean images alone, the others from partners by the attacker, too.
+    """
+    asked, halves = bench.asked, (f"{bench.asked.data}/first", f"{bench.asked.data}/second")
+    usual = {"model": asked.model, "epochs": asked.classifier_epochs, "augment": asked.augment}
+    bench.train([Job("classifier-first", "plain", usual, halves[0])])
+    attacker = imitating(bench, "ain-first", bench.runs / "classifier-first", size, _chosen(bench))
+    bench.train([replace(attacker, data=halves[0])])
+    partners = {
+        "attacker": str(bench.runs / "ain-first"), "adversarial_size": size,
+        "public_attacker": f"trained on {halves[0]}, which is public",
+    }  # fmt: skip
+    ways = {"none": {}} | {
+        name: partners | {"adversarial": name} for name in asked.private_hard.split(",")
+    }
+    spent = {"epsilon": asked.epsilon, "delta": 1e-5}
+    bench.train(
+        [
+            Job(
+                f"private-{name}", "dpsgd", own | {"epochs": asked.private_epochs}, halves[1], spent
+            )
+            for name, own in ways.items()
+        ]
+    )
+    victims = {f"private-{name}": bench.runs / f"private-{name}" for name in ways}
+    judged(bench, victims, size, "ain-first")
+
+
+def _chosen(bench):
+    """The variant that was chosen, here or by another record."""
+    row = bench.row("chosen")
+    return choose(bench, {}, 0.0) if row is None else row["settings"]
+
+
+def judged(bench, victims, size, attacker):
     """How these classifiers hold against four attackers."""
-    chosen = choose(bench, {}, size) if bench.asked.like else {}
-    if bench.row("chosen"):
-        chosen = bench.row("chosen")["settings"]
+    chosen = _chosen(bench)
     anew = [n for n, folder in victims.items() if n != "plain" and folder.exists()]
     bench.train([imitating(bench, f"ain-on-{n}", victims[n], size, chosen) for n in anew])
     for name, folder in victims.items():
         if not Path(folder).exists():
             continue
         judges = {
-            "ain": bench.network(f"ain-{size:g}"),
-            "ain-anew": bench.network(f"ain-{size:g}" if name == "plain" else f"ain-on-{name}"),
+            "ain": bench.network(attacker),
+            "ain-anew": bench.network(attacker if name == "plain" else f"ain-on-{name}"),
             "pgd": create("pgd"),
             "apgd-ce": create("apgd-ce"),
         }
@@ -454,6 +493,7 @@ def asked_for():
     parser.add_argument("--train-batch", type=int, help="of networks")
     parser.add_argument("--precision", default="float32", help="of networks, while they learn")
     parser.add_argument("--learning-rate", type=float, default=1e-3, help="of networks")
+    parser.add_argument("--warmup", type=float, default=0.05, help="share of a network's steps")
     parser.add_argument("--first-bound", type=float, default=0.8)
     parser.add_argument("--imitation-steps", type=int, default=PUBLISHED_STEPS)
     parser.add_argument("--augment", default="none", help="of classifiers")
@@ -484,6 +524,9 @@ def asked_for():
     parser.add_argument("--hard", default="", help="adversarial training: ain, ain-madry, madry")
     parser.add_argument("--hard-size", type=float, default=0.2)
     parser.add_argument("--hard-epochs", type=float, help="of those; default: as the classifier")
+    parser.add_argument("--private-hard", default="", help="the same with a proof: ain, ain-madry")
+    parser.add_argument("--private-epochs", type=float, default=20)
+    parser.add_argument("--epsilon", type=float, default=3.0)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--runs", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS / "adversarial_networks.json")
@@ -510,6 +553,8 @@ def main() -> None:
         timing(bench, classifier, asked.timed_size)
     if asked.hard:
         hardened(bench, classifier, asked.hard_size)
+    if asked.private_hard:
+        private(bench, asked.hard_size)
 
 
 if __name__ == "__main__":

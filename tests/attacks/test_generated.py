@@ -23,6 +23,7 @@ from privet.models.perturbers import create_perturber
 from privet.release import Release
 
 SHAPE = (1, 8, 8)
+BARE = "ain-4-without-attention-residual-label-noise-smooth"
 BOUNDS = (0.3, 0.2, 0.1)
 SIZES = (0.0123, 0.1, 0.15, 0.2, 0.25, 0.3, 0.7)  # below, between and above the bounds
 ROUNDING = 2.0**-25  # of one sum in [0, 1], float32
@@ -30,7 +31,7 @@ ROUNDING = 2.0**-25  # of one sum in [0, 1], float32
 
 def constant(out):
     """A perturber that changes every pixel by `out`, or by the bound where that is less."""
-    made = create_perturber("atn-4", SHAPE, 10)
+    made = create_perturber(BARE, SHAPE, 10)
     last = [m for m in made.modules() if isinstance(m, nn.ConvTranspose2d)][-1]
     with torch.no_grad():
         last.weight.zero_()
@@ -72,7 +73,7 @@ def home(tmp_path_factory, digits):
     paths = SimpleNamespace(
         trained=str(folder / "ain"),
         restless=plant(folder / "restless", "ain-4", [restless(seed) for seed in range(3)]),
-        constant=plant(folder / "still", "atn-4", [constant(o) for o in (0.03, 0.02, 0.01)]),
+        constant=plant(folder / "still", BARE, [constant(o) for o in (0.03, 0.02, 0.01)]),
         eight=plant(folder / "eight", "ain-4", [restless(0)], (0.3,), target="8"),
     )
     return SimpleNamespace(folder=folder, plant=plant, **vars(paths))
@@ -289,7 +290,7 @@ def test_another_release_in_the_same_place_is_opened_anew(home, make_classifier,
     victim = make_classifier(scores, SHAPE, 10)
     for change in (0.01, 0.04):
         shutil.rmtree(tmp_path / "here", ignore_errors=True)
-        source = home.plant(tmp_path / "here", "atn-4", [constant(change)], (0.3,))
+        source = home.plant(tmp_path / "here", BARE, [constant(change)], (0.3,))
         found = Generated(source=source)(victim, x, y, size=0.3)
         assert torch.allclose(found - x, torch.tensor(change), rtol=0, atol=1e-7)
 

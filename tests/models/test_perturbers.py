@@ -412,10 +412,12 @@ def test_known_answers_of_the_bound():
     assert torch.equal(bounded(out, x, 0.0), x)
 
 
-def test_gradients_pass_inside_the_bound_alone():
-    out = torch.tensor([0.1, 0.3, -0.3, -0.1, 0.15], requires_grad=True)
-    bounded(out, torch.tensor([0.5, 0.5, 0.5, 0.5, 0.9]), 0.2).sum().backward()
-    assert out.grad.tolist() == [1.0, 0.0, 0.0, 1.0, 0.0]  # the last leaves the box
+def test_gradients_pass_inside_the_bound_alone_and_the_end_of_the_box():
+    out = torch.tensor([0.1, 0.3, -0.3, -0.1, 0.15, -0.1], requires_grad=True)
+    made = bounded(out, torch.tensor([0.5, 0.5, 0.5, 0.5, 0.9, 0.0]), 0.2)
+    assert made.tolist()[-2:] == [1.0, 0.0], "the last two leave the box and are cut off"
+    made.sum().backward()
+    assert out.grad.tolist() == [1.0, 0.0, 0.0, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("bound", [-0.1, math.nan, math.inf])

@@ -49,6 +49,7 @@ Deviations:
   mixes the channels of the second to last map, is left out.
 - `ain-W` approaches the bound smoothly: an output beyond a bound that is cut off at has no slope,
   and does not come back. `ain-W-without-smooth` and `ain-published` cut off.
+- Gradients pass the cut of images at 0 and 1 (`bounded`): most pixels of a digit are 0.
 - First weights are torch's; those of the last convolution are a tenth of them. Where `out` lies
   beyond the bound, no gradient comes back, so it begins inside.
 - `advgan` keeps sizes by filling up with zeros; its discriminator has LayerNorm, since nothing of a
@@ -119,10 +120,14 @@ def bounded(out: Tensor, x: Tensor, bound: float) -> Tensor:
     For x within [0, 1], as for every other attack: each pixel is within the bound (as a number of
     this precision) up to the one rounding of the sum, at most 2^-25 in float32. To cut off at 0
     and 1 brings a pixel closer to x.
+
+    Gradients pass the cut at 0 and 1 as if it were not there: a black pixel that is to be darkened
+    would otherwise never learn that it should be brightened.
     """
     if not 0 <= bound < math.inf:
         raise InputError("bad bound", got=bound, expected="a finite number, 0 or more")
-    return (x + out.clamp(-bound, bound)).clamp(0, 1)
+    moved = x + out.clamp(-bound, bound)
+    return moved.detach().clamp(0, 1) + (moved - moved.detach())
 
 
 @dataclass(frozen=True, kw_only=True)
