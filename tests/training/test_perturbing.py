@@ -218,7 +218,7 @@ def test_a_step_descends_the_mean_objective_under_the_present_bound(build, fixed
     """One batch of all training images, and the margin alone: its gradient by a second way."""
     trainer = build(
         batch=120, perturber="ain-4-without-noise", optimizer="sgd", momentum=0.0,
-        learning_rate=0.01, distance=0.0, pixels=0.0, logits=0.0, margin=0.01,
+        learning_rate=1.0, distance=0.0, pixels=0.0, logits=0.0, margin=0.01,
     )  # fmt: skip
     images, _ = Images.of(digits, fixed, None, CPU).apart(0)
     twin = create_perturber("ain-4-without-noise", (1, 8, 8), 10)
@@ -234,7 +234,7 @@ def test_a_step_descends_the_mean_objective_under_the_present_bound(build, fixed
     trainer.step()
     for name, parameter in twin.named_parameters():
         moved = trainer.model.get_parameter(name).detach() - before[name]
-        assert torch.allclose(moved, -0.01 * parameter.grad, atol=1e-7), name
+        assert torch.allclose(moved, -parameter.grad, atol=3e-7), name  # rounding of weights
 
 
 def test_no_step_follows_a_gradient_that_is_longer_than_one(build):
