@@ -44,6 +44,7 @@ from privet.attacks.attack import only_within
 from privet.attacks.generated import Generated
 from privet.attacks.ifgsm import IFGSM
 from privet.classifiers import open_classifier
+from privet.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 PUBLISHED_STEPS = 50
@@ -112,7 +113,7 @@ class Bench:
     def add(self, key, **row):
         """A row, written at once."""
         self.record["rows"].append({"key": key, **row})
-        self.asked.out.write_text(json.dumps(self.record, indent=1) + "\n")
+        write_json(self.asked.out, self.record)  # whole or not at all: another run may read it
         print(f"{time.strftime('%H:%M:%S')} {key} {json.dumps(row)[:240]}", flush=True)
 
     def train(self, jobs, meanwhile=None):
@@ -352,13 +353,12 @@ def choose(bench, tried, at):
     if not tried:
         if bench.asked.like is None:
             return {}
-        rows = json.loads(bench.asked.like.read_text())["rows"]
-        return next(row["settings"] for row in rows if row["key"] == "chosen")
+        return _awaited(bench.asked.like)
     found = {}
     for name in tried:
         row = bench.row(f"trained variant-{name}")
         if row is not None:
-            found[name] = row["validated"][f"{at:g}"]
+            found[name] = row["validated"].get(f"{at:g}", 0.0)  # none: the bound was not reached
     best = max(found, key=found.get)
     if not bench.has("chosen"):
         bench.add("chosen", variant=best, at=at, validated=found, settings=tried[best])
@@ -366,6 +366,16 @@ def choose(bench, tried, at):
     if not made.exists():
         made.symlink_to((bench.runs / f"variant-{best}").resolve())
     return tried[best]
+
+
+def _awaited(record):
+    """The choice of another record, which may still be at work on it."""
+    while True:
+        rows = json.loads(record.read_text())["rows"] if record.exists() else []
+        found = [row["settings"] for row in rows if row["key"] == "chosen"]
+        if found:
+            return found[0]
+        time.sleep(1.0)
 
 
 def _variants(asked):
