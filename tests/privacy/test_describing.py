@@ -136,6 +136,7 @@ def test_only_a_batchnorm_that_is_frozen_and_stays_in_evaluation_is_a_constant()
         assert not model.judge.training
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_quantised_layers_are_refused():
     from torch.ao.nn.quantized.dynamic import Linear
 
