@@ -53,15 +53,12 @@ ROUNDS = 3
 PLACES = ("classifier", "attacker")  # settings that are folders: records have their names alone
 FOLDERS = ("--data-dir", "--runs", "--out", "--classifier", "--like")
 
-WIDE = {"perturber": "ain-32", "fooling": "entropy", "learning_rate": 1e-3}
 VARIANTS = {
-    "margin": {"perturber": "ain-16"},
-    "entropy": {"perturber": "ain-16", "fooling": "entropy"},
-    "wide": WIDE,
-    "wide-fixed": WIDE | {"decay": "none"},
+    "margin": {},
+    "entropy": {"fooling": "entropy"},
+    "entropy-fixed": {"fooling": "entropy", "decay": "none"},
     "alone": {
-        "perturber": "ain-24", "fooling": "entropy", "decay": "none",
-        "distance": 0.0, "pixels": 0.0, "logits": 0.0,
+        "fooling": "entropy", "decay": "none", "distance": 0.0, "pixels": 0.0, "logits": 0.0,
     },
 }  # fmt: skip
 
