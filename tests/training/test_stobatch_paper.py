@@ -594,6 +594,41 @@ def test_it_learns(ledger):
     assert release.trust["utility"]["test_accuracy"] >= 0.9
 
 
+def test_it_learns_around_noise_that_all_records_share(ledger):
+    """Gap 2 again: noise of scale 61 on pixels in [-1, 1]; with running statistics it guesses."""
+    settings = DpalSettings(epsilon=0.2, epsilon2=0.1, epochs=20.0, batch=20, noise_seed=0)
+    release = stobatch.run_dpal(images(n=160), settings, ledger=ledger)
+    assert release.trust["mechanism"]["input_scale"] > 40
+    assert release.trust["utility"]["test_accuracy"] >= 0.9
+
+
+def test_the_released_statistics_are_of_the_last_weights():
+    """The first normalisation of one batch after another, benign ones alone."""
+    trainer = made(epochs=2.0)
+    while trainer.next_step < trainer.plan.steps:
+        trainer.step()
+    model, normaliser = trainer.model, trainer.model.hidden[1]
+    with torch.no_grad():
+        parts = [
+            torch.relu(model.first(trainer._records(batch)[0]) + model.hidden_noise)
+            for batch in trainer._batches
+        ]
+    expected = torch.stack([part.mean((0, 2, 3)) for part in parts]).mean(0)
+    assert torch.allclose(normaliser.running_mean, expected, rtol=1e-4)
+
+
+def test_attacks_are_made_against_the_statistics_of_their_batch():
+    """Running statistics, however wrong, change no attack, and attacks change none of them."""
+    one, other = made(), made()
+    for kept in other.model.hidden.buffers():
+        if kept.is_floating_point():
+            kept.fill_(7.0)
+    before = weights(one.model)
+    source, _ = one._records(one._batches[0])
+    assert torch.equal(one._crafted(source, 0), other._crafted(source, 0))
+    assert same(before, one.model.state_dict())
+
+
 # --- runs, cards, claims ------------------------------------------------------------------------
 
 METHODS = ("dpal", "stobatch")

@@ -288,6 +288,32 @@ def test_with_little_noise_it_learns_and_with_much_of_its_own_it_does_not(small)
     assert adlm.run(small, much).trust["utility"]["test_accuracy"] < 0.8
 
 
+def normaliser_of(trainer):
+    (place,) = (i for i, m in enumerate(trainer.model) if isinstance(m, torch.nn.BatchNorm1d))
+    return trainer.model[:place], trainer.model[place]
+
+
+def test_the_released_statistics_are_those_of_records_without_noise(small):
+    """At the last weights; while it trains they are those of noised records."""
+    trainer = trainer_of(small, epsilon=0.5, adaptive=False, batch=180, epochs=4.0)
+    below, normaliser = normaliser_of(trainer)
+    clean, away = torch.from_numpy(small.train.x), []
+    for _ in range(4):
+        trainer.step()
+        with torch.no_grad():
+            away.append(float((below(clean).mean(0) - normaliser.running_mean).abs().max()))
+    assert min(away[:3]) > 0.1
+    assert away[3] < 1e-5
+
+
+def test_shared_noise_is_no_hindrance_to_prediction_without_it(small):
+    """Gap A1 once more: noise of scale 48 on pixels in [0, 1], and it learns; chance is a half."""
+    settings = QUICK | {"epsilon": 0.3, "affine_share": 0.33, "epochs": 60.0, "adaptive": False}
+    release = adlm.run(small, AdlmPaperSettings(**settings))
+    assert release.trust["mechanism"]["input_scale"] > 10
+    assert release.trust["utility"]["test_accuracy"] > 0.9
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -20,6 +20,7 @@
            nu ~ Lap(b): one draw for all of L, one for the whole run, or one for each record
            z = net(clip(x_i + nu, -10, 10))
            theta <- optimiser, mean over L of sum_l [log 2 + (1/2 - y_l) z_l + z_l^2 / 8] - <N3, W>
+    6  statistics of batch normalisation anew, of records without noise
     predict: argmax z(x), without noise
 
 Claim: (epsilon_1 + epsilon_2 + epsilon_3, 0)-differential privacy for one record replaced, whatever
@@ -36,7 +37,9 @@ program's.
 Deviations: the network that gives the relevance has the structure of the trained one, as the text
 says; it is pre-trained by Adam at 1e-3 in batches of 128 (the program for CIFAR-10: another one, at
 1e-4 in batches of 50). Inputs of all channels have relevances and noise of their own; no image is
-augmented. No noise on the bias, which hides nothing. Of the programs, not taken over: their first
+augmented. No noise on the bias, which hides nothing. Line 6 (`statistics`) is ours: the programs
+normalise by the test batch, and the running statistics of noised batches would leave nothing of
+records without noise. Of the programs, not taken over: their first
 weights (truncated normal 0.1 with biases of 0.1), weight decay 0.004 and the growing batches and
 rates of CIFAR-10.
 """

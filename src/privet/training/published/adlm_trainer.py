@@ -17,6 +17,7 @@ from privet.privacy.sampling import sampler_for
 from privet.training.published.adlm_budgets import Budgets
 from privet.training.published.adlm_settings import AdlmPaperSettings
 from privet.training.published.costs import quadratic_losses
+from privet.training.published.statistics import settle
 
 FARTHEST: Final = 10.0  # noised inputs are cut off there
 FLOOR: Final = 1e-5  # of beta
@@ -70,6 +71,16 @@ class AdlmTrainer:
             torch.autograd.backward(self.loss(noised, y))
         self.optimizer.step()
         self.next_step += 1
+        if self.next_step == self.plan.steps:
+            self._settle()
+
+    def _settle(self) -> None:
+        """For prediction, which has no noise: another epoch of batches, without noise."""
+        sampler, n = self.plan.sampler, len(self._examples)
+        steps = range(self.next_step, self.next_step + sampler.cycle)
+        drawn = (sampler.draw(n, step=step, stream=self._public) for step in steps)
+        with self._precision.products(self._device):
+            settle(self.model, (self._records(torch.from_numpy(units))[0] for units in drawn))
 
     def loss(self, noised: Tensor, labels: Tensor) -> Tensor:
         """The mean over records of the Taylor polynomial, less <N3, W>."""

@@ -11,8 +11,8 @@
     Madry    as I-FGSM, from a uniform point of the ball
 
 I-FGSM guesses anew in each step; the others keep the guess at the input. P is the projection onto
-the ball alone: inputs with noise are in no box. The loss is the cross-entropy of the scores; the
-model is in evaluation mode.
+the ball alone: inputs with noise are in no box. The loss is the cross-entropy of the scores. All go
+through the network together; what its batch normalisation does is for the caller to say.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ def _ascended(
     steps: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Each part by its attack; all go through the network together, which treats rows alone."""
+    """Each part by its attack."""
     anew, momentum = (parts.get(name, slice(0, 0)) for name in ("ifgsm", "mim"))
     with torch.no_grad():
         guess = scores(x).argmax(1)

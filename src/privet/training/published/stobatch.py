@@ -36,8 +36,9 @@ absolute value), theta1 follows R-bar alone, the first layer is linear and its t
 reconstructs (the programs rectify and normalise it, and reconstruct by another convolution),
 neither it nor the output has a bias. Batches are dealt in a public random order. No augmentation,
 dropout, epochs of the auto-encoder alone, pre-trained weights, nor normalisation by the mean and
-deviation of the data. Batch normalisation uses its running statistics at prediction; the programs
-use the test batch's.
+deviation of the data. Batch normalisation predicts with the statistics of the training records at
+the last weights (`statistics`); the programs use the test batch's. In training both attacks and
+costs see those of the batch; the programs attack a network with none, nor any hidden noise.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privet.engine.examples import Examples
+from privet.engine.examples import Examples, Rows
 from privet.engine.generators import generator_at
 from privet.engine.plain import Course
 from privet.engine.ranks import Ranks
@@ -28,6 +28,7 @@ from privet.training.published.costs import (
     reconstruction_cost,
 )
 from privet.training.published.crafting import crafted
+from privet.training.published.statistics import of_the_batch, settle
 from privet.training.published.stobatch_settings import PublishedSettings
 
 
@@ -89,6 +90,16 @@ class StobatchTrainer:
         for optimizer in self.optimizers:
             optimizer.step()
         self.next_step += 1
+        if self.next_step == self.plan.steps:
+            self._settle()
+
+    def _settle(self) -> None:
+        """For prediction, which has the noise of training: each batch once, benign."""
+        if self.ranks.leads:
+            with self._precision.products(self._device):
+                settle(self.model, (self._rows(batch).x for batch in self._batches))
+        statistics = list(self.model.hidden.buffers())
+        _set(statistics, self.ranks.told([kept.cpu() for kept in statistics]))
 
     def _found(self, pair: Pair, number: int) -> Tensor:
         """Gradients, running statistics and costs of a pair, in one vector."""
@@ -123,22 +134,23 @@ class StobatchTrainer:
         assert settings.adversarial_size is not None
         assert settings.adversarial_steps is not None
         luck = 1.0 - float(self._stream.uniform(1, purpose="attack size", step=at)[0])
-        self.model.eval()
-        made = crafted(
-            self.model.scored,
-            source,
-            size=2.0 * settings.adversarial_size * luck,  # [-1, 1] is twice as wide as [0, 1]
-            steps=settings.adversarial_steps,
-            generator=generator_at(self._stream, self._device, purpose=f"attack {number}", step=at),
-        )
-        self.model.train()
-        return made
+        generator = generator_at(self._stream, self._device, purpose=f"attack {number}", step=at)
+        with of_the_batch(self.model):  # running ones lag behind where noise is large
+            return crafted(
+                self.model.scored,
+                source,
+                size=2.0 * settings.adversarial_size * luck,  # [-1, 1] is twice as wide as [0, 1]
+                steps=settings.adversarial_steps,
+                generator=generator,
+            )
 
     def _records(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Noised inputs and labels."""
-        chosen = torch.from_numpy(indices)
-        rows = self._examples.rows(chosen, torch.Generator(self._device))
+        rows = self._rows(indices)
         return self.model.noised(rows.x), rows.y
+
+    def _rows(self, indices: Indices) -> Rows:
+        return self._examples.rows(torch.from_numpy(indices), torch.Generator(self._device))
 
     def released_model(self) -> Noised:
         """The network with its noise, as the papers predict with it."""
