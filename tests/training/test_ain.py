@@ -202,6 +202,17 @@ def test_what_is_imitated_is_what_small_steps_within_the_smallest_bound_find(tar
     assert torch.equal(made.scores, answers)
     assert torch.equal(made.fooling, answers.argmax(1) != images.labels)
     assert 0 < int(made.fooling.sum()) < len(images), "some hold"
+
+
+def test_nothing_is_searched_for_where_nothing_is_imitated(monkeypatch):
+    fixed, x = two_classes(), torch.rand(8, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    images = Images(x=x, labels=fixed(x).argmax(1))
+    alone = AinSettings(classifier="f", bounds="0.3", pixels=0.0, logits=0.0)
+    monkeypatch.setattr(ain, "IFGSM", None)  # whoever calls it fails
+    made = imitation_of(images, fixed, None, settings=alone)
+    assert torch.equal(made.examples, images.x)
+    with pytest.raises(TypeError):
+        imitation_of(images, fixed, None, settings=dataclasses.replace(alone, logits=0.1))
     assert not made.examples.requires_grad
     assert not made.scores.requires_grad
 

@@ -43,6 +43,7 @@ from privet.models.fixed_classifier import FixedClassifier
 from privet.training import perturbing
 from privet.training.bound_decay import KINDS, BoundDecay
 from privet.training.perturbing import (
+    AT_ONCE,
     Images,
     PerturberSettings,
     PerturberTrainer,
@@ -162,25 +163,34 @@ def imitation_of(
     images: Images, classifier: FixedClassifier, target: int | None, *, settings: AinSettings
 ) -> Imitation:
     """What i-FGSM finds within the smallest bound, and the objective to imitate it."""
-    steps = settings.imitation_steps
-    attack = IFGSM(steps=steps, step=1.0 / steps)
-    victim = open_classifier(classifier, shape=tuple(images.x.shape[1:]))
-    found, scores = [], []
-    for part in images.parts():
-        aim = None if target is None else torch.full_like(part.labels, target)
-        size = settings.wanted_bounds[-1]
-        found.append(attack(victim, part.x, part.labels, size=size, target=aim))
-        with torch.no_grad():
-            scores.append(classifier(found[-1]))
+    found = images.x  # nothing is searched for where nothing is imitated
+    if settings.pixels or settings.logits:
+        found = _searched(images, classifier, target, settings)
+    with torch.no_grad():
+        scores = torch.cat([classifier(part) for part in torch.split(found, AT_ONCE)])
     wanted = images.labels if target is None else torch.full_like(images.labels, target)
     goal = Goal(labels=wanted, targeted=target is not None)
     return Imitation(
         settings=settings,
         target=target,
-        examples=torch.cat(found),
-        scores=torch.cat(scores),
-        fooling=goal.reached(torch.cat(scores)),
+        examples=found,
+        scores=scores,
+        fooling=goal.reached(scores),
     )
+
+
+def _searched(
+    images: Images, classifier: FixedClassifier, target: int | None, settings: AinSettings
+) -> Tensor:
+    """x_adv of every image."""
+    steps, size = settings.imitation_steps, settings.wanted_bounds[-1]
+    attack = IFGSM(steps=steps, step=1.0 / steps)
+    victim = open_classifier(classifier, shape=tuple(images.x.shape[1:]))
+    found = []
+    for part in images.parts():
+        aim = None if target is None else torch.full_like(part.labels, target)
+        found.append(attack(victim, part.x, part.labels, size=size, target=aim))
+    return torch.cat(found)
 
 
 def _trainer(data: Dataset, settings: AinSettings) -> PerturberTrainer:
