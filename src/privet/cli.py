@@ -210,7 +210,8 @@ def train(
         A name from `privet data list`, or your description file (.toml).
     epsilon
         Privacy target under add/remove neighbours; smaller is more private. Every private method
-        needs one; plain takes none.
+        needs one; plain takes none. It covers all that is counted: learned facts and a
+        --private-attacker, too.
     delta
         Of the target; well below 1 / size of the data; default 1e-5.
     analysis

@@ -11,7 +11,7 @@ from privet.training.settings import Settings
 
 FOUND = {  # by a run itself, never given
     f"{part}_{what}" for part in ("classifier", "start", "attacker") for what in ("digest", "data")
-}
+} | {"attacker_spent"}
 
 
 def test_the_command_line_offers_every_setting_and_no_other():

@@ -51,7 +51,8 @@ class TrainingOptions:
         Train on adversarial examples: kurakin (clean and one-step ones side by side), madry
         (projected ascent from a random start, no clean ones), none (default); of stobatch also
         ensemble (several attacks, beside the clean ones; its default); ain (by a network that was
-        trained to attack, beside the clean ones), ain-madry (by both). Costs no epsilon.
+        trained to attack, beside the clean ones), ain-madry (by both). Costs no epsilon, but for a
+        private attacker's.
     adversarial_norm
         Of their perturbations: linf (default), l2, l1.
     adversarial_size
@@ -62,7 +63,12 @@ class TrainingOptions:
         For ain and ain-madry: folder of a release of `privet train ain`.
     public_attacker
         Your statement, in words, that the private records had no part in the attacker, nor in the
-        classifier that it was trained against. Private methods need it; it is recorded.
+        classifier that it was trained against. Private methods need it, or --private-attacker; it
+        is recorded.
+    private_attacker
+        Say so if the attacker was trained on these very records with a proof (privet train ain
+        --analysis sound). Its cost is then composed with the run's: --epsilon is the target of
+        both together. The ledger is charged for the run; for the attacker it was already.
     ema
         Decay of the moving average of weights that is released; 0 (default): the last weights.
     sampler
@@ -115,6 +121,7 @@ class TrainingOptions:
     adversarial_steps: int | None = None
     attacker: str | None = None
     public_attacker: str | None = None
+    private_attacker: bool | None = None
     ema: float | None = None
     sampler: str | None = None
     cycle: int | None = None

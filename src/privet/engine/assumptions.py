@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from privet.data.dataset import EXAMPLE
-from privet.engine.fixed_parts import assumed_public
+from privet.engine.fixed_parts import assumed_of_parts
 from privet.engine.generators import TORCH_DRAWS
 from privet.engine.tuned import Tuning
 from privet.guarantee import Adjacency
@@ -43,7 +43,8 @@ def assumptions_of(trust: Mapping[str, Any]) -> tuple[str, ...]:
     if trust["mechanism"]["sampler"] == LOCAL:
         # What learns sees no record, and the noise is whole numbers: neither is assumed anything.
         return (*SECRET, UNWATCHED, *_of_these_data(trust), SIZE_IS_ENOUGH)
-    return (*ALWAYS, *_of_these_data(trust), *_of_this_one(trust), *assumed_public(trust))
+    own = (*ALWAYS, *_of_these_data(trust), *_of_this_one(trust))
+    return (*own, *assumed_of_parts(trust, own))
 
 
 def _of_these_data(trust: Mapping[str, Any]) -> Iterator[str]:

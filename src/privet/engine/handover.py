@@ -16,7 +16,13 @@ from privet.data.dataset import Dataset
 from privet.data.identity import set_digest
 from privet.engine.arguments import require_dataset, shown
 from privet.engine.assumptions import assumptions_of
-from privet.engine.fixed_parts import FIELD, FixedPart, reasons_to_withhold
+from privet.engine.fixed_parts import (
+    FIELD,
+    FixedPart,
+    Labelled,
+    counted_with,
+    reasons_to_withhold,
+)
 from privet.engine.trainer import PrivateTrainer
 from privet.engine.tuned import DECLARED, Tuning
 from privet.errors import InputError
@@ -66,12 +72,12 @@ def state(
 
     Where this run is the best of several, `tuning` says so, and the guarantee is that of all.
     `model` is what is released where that is made of the trained model, without the records;
-    `fixed` are the parts of it that this run did not learn.
+    `fixed` are the parts that this run did not learn; what one cost these records is counted.
     """
     trainer.untouched.require()
     trainer.require_unchanged_buffers()
     _require_same_data(trainer, data, tuning)
-    events = _events(trainer, data, tuning)
+    events = counted_with(fixed, _events(trainer, data, tuning))
     withheld = [
         *([] if trainer.randomness.secret else [KNOWN_NOISE]),
         *reasons_to_withhold(
@@ -179,7 +185,7 @@ def _likelihood(release: Release, data: Dataset) -> list[float]:
     return [float(part) for part in release.scores(data.train.x).double().mean(0)]
 
 
-def _events(trainer: PrivateTrainer, data: Dataset, tuning: Tuning) -> list[tuple[str, DpEvent]]:
+def _events(trainer: PrivateTrainer, data: Dataset, tuning: Tuning) -> Labelled:
     learned = [
         (f"learned: {fact.name}", dp.LaplaceDpEvent(1.0 / fact.epsilon)) for fact in data.learned
     ]

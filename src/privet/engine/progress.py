@@ -20,7 +20,10 @@ Trainer = PrivateTrainer | PlainTrainer
 
 
 class StepBar:
-    """Shows a run on a console; the epsilon shown is a safe, slightly loose figure."""
+    """Shows a run on a console; the epsilon shown is a safe, slightly loose figure of its steps.
+
+    What was paid before the first step (learned facts, a network that attacks) is on the card.
+    """
 
     title = "training"
 

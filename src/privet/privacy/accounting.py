@@ -103,8 +103,8 @@ def total_epsilon(
     """
     if not events:
         raise InputError("no events to account", expected="at least one")
-    pure = [pure_epsilon(e, adjacency) for e in events if _is_pure(e)]
-    rest = [e for e in events if not _is_pure(e)]
+    pure = [pure_epsilon(e, adjacency) for e in events if is_pure(e)]
+    rest = [e for e in events if not is_pure(e)]
     if len(rest) > 1:
         raise InputError(
             "more than one plan that is not pure", got=len(rest), fix="compose them in one plan"
@@ -144,7 +144,7 @@ def accountant_for(event: DpEvent) -> str:
 
     Of events with a pure epsilon that are more than one noise, no curve is known but their sum.
     """
-    if _is_pure(event) and not isinstance(event, dp.LaplaceDpEvent):
+    if is_pure(event) and not isinstance(event, dp.LaplaceDpEvent):
         return PURE
     return "rdp" if _holds(event, Selection, ZeroConcentrated) else "pld"
 
@@ -161,10 +161,11 @@ def _holds(event: DpEvent, *kinds: type[DpEvent]) -> bool:
     return False
 
 
-def _is_pure(event: DpEvent) -> bool:
+def is_pure(event: DpEvent) -> bool:
+    """Whether every part of `event` has a pure epsilon."""
     match event:
         case dp.ComposedDpEvent(events=parts):
-            return bool(parts) and all(_is_pure(part) for part in parts)
+            return bool(parts) and all(is_pure(part) for part in parts)
     pure = dp.LaplaceDpEvent | DiscreteLaplace | dp.RandomizedResponseDpEvent
     return isinstance(event, pure)
 

@@ -161,7 +161,8 @@ def fixed_parts(trust: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _as_it_came(part: Mapping[str, Any]) -> str:
-    known = "public" if part.get("public") is True else "NOT public"
+    unknown = "private" if part.get("spent") else "NOT public"
+    known = "public" if part.get("public") is True else unknown
     digest = str(part.get("digest", "none stated"))[:12]
     return f"{known}: {part.get('statement')} ({part.get('source')}, digest {digest})"
 

@@ -3,10 +3,18 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+import dp_accounting as dp
 import numpy as np
 
 from privet.guarantee import Privacy, strongest_proved
-from privet.privacy.accounting import COARSE_INTERVAL, accountant_for, epsilon_of, tradeoff_of
+from privet.privacy.accounting import (
+    COARSE_INTERVAL,
+    DpEvent,
+    accountant_for,
+    epsilon_of,
+    pure_epsilon,
+    tradeoff_of,
+)
 from privet.privacy.events import from_json
 from privet.privacy.sampling import sampler_of
 from privet.reports.curves import Curves
@@ -27,8 +35,11 @@ def curves_of(trust: Mapping[str, Any]) -> Curves:
     training_event = from_json(trust["events"][-1]["event"])
     if accountant_for(training_event) != "pld":
         return Curves()
-    learned = sum(fact["epsilon"] for fact in trust["data"].get("learned", []))
-    by_step = _epsilon_by_step(trust["mechanism"], stated, learned)
+    facts = trust["data"].get("learned", [])
+    # Facts that were learned for a part which is counted here follow those of the data.
+    for_parts = [from_json(entry["event"]) for entry in trust["events"][len(facts) : -1]]
+    learned = sum(fact["epsilon"] for fact in facts) + sum(map(pure_epsilon, for_parts))
+    by_step = _epsilon_by_step(trust["mechanism"], stated, learned, training_event)
     if learned:
         return Curves(epsilon_by_step=by_step)
     training = tradeoff_of(training_event, stated.adjacency)
@@ -42,9 +53,11 @@ def curves_of(trust: Mapping[str, Any]) -> Curves:
 
 
 def _epsilon_by_step(
-    mechanism: Mapping[str, Any], stated: Privacy, before: float
+    mechanism: Mapping[str, Any], stated: Privacy, before: float, whole: DpEvent
 ) -> tuple[tuple[int, float], ...]:
+    """A part that is counted here was there before the first step."""
     sampler = sampler_of(mechanism)
+    parts = whole.events[:-1] if isinstance(whole, dp.ComposedDpEvent) else []
     total = sampler.turns(mechanism["steps"]) + mechanism["redone_steps"]
     turns = sorted({max(1, round(total * i / POINTS)) for i in range(1, POINTS + 1)})
     return tuple(
@@ -53,5 +66,6 @@ def _epsilon_by_step(
             before + epsilon_of(event, stated.delta, stated.adjacency, interval=COARSE_INTERVAL),
         )
         for turn in turns
-        for event in [sampler.event(mechanism["noise_multiplier"], turn)]
+        for run in [sampler.event(mechanism["noise_multiplier"], turn)]
+        for event in [dp.ComposedDpEvent([*parts, run]) if parts else run]
     )

@@ -17,6 +17,10 @@ Guarantee: in a private run partners cost no privacy if these records had no par
 is held against its card. Then a partner is made of its own row, of a constant, and of draws of that
 row (`engine.adversary`); row and partners are clipped as one.
 
+A network that was trained privately on these very records (`private_attacker`) costs what its card
+says: given the network, the run is as above, so the two compose (`engine.spent`). The classifier
+that it was trained against must be public.
+
 Deviation: the paper makes all examples beforehand; here they are made anew in every step, with
 fresh noise inside.
 """

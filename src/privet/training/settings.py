@@ -2,21 +2,26 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from torch import nn
 
 from privet.data.dataset import Dataset
+from privet.engine.fixed_parts import ATTACKER, PAID, FixedPart
 from privet.engine.plan import Plan
 from privet.engine.prepare import Extras, left_for_training
+from privet.engine.spent import Spent
 from privet.engine.turns import Turns
 from privet.errors import InputError
 from privet.guarantee import check_target
+from privet.ledger import Ledger
 from privet.privacy.accounting import DpEvent
 from privet.privacy.factorisation import Workload, optimal_coefficients
 from privet.privacy.geometry import GEOMETRIES, Geometry
 from privet.privacy.sampling import SAMPLERS
 from privet.training.ordinary import CHOICES, OrdinarySettings
+from privet.training.paid_attacker import require_countable, require_paid, spent_by
+from privet.training.stated_public import lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +29,8 @@ class Settings(OrdinarySettings):
     """What a user may choose besides the ordinary. None of it is read off the data.
 
     Attributes:
-        epsilon: target, add/remove neighbours (zero-out where the sampler knows no other).
+        epsilon: target, add/remove neighbours (zero-out where the sampler knows no other), of all
+            that is counted: learned facts and a private attacker, too.
         delta: of the target.
         batch: expected units in a step; default: a fifth of the nominal size, at most 2048.
         learning_rate: highest one, on the update in units of the clip norm.
@@ -40,6 +46,9 @@ class Settings(OrdinarySettings):
         canaries: made-up units by which the run itself is audited (`engine.canaries`); the bound
             stays in `internal/audit.json`; 0 for none.
         noise_seed: for tests only: known noise, hence no epsilon.
+        private_attacker: say so if the attacker was trained privately on these very records; then
+            its cost is composed with the run's, and `epsilon` is the target of both.
+        attacker_spent: what its card proves, as text; found by the run itself.
     """
 
     epsilon: float
@@ -54,6 +63,8 @@ class Settings(OrdinarySettings):
     keep_keys: bool = True
     canaries: int = 0
     noise_seed: int | None = None
+    private_attacker: bool = False
+    attacker_spent: str | None = None
 
     method: ClassVar[str] = "dpsgd"
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -70,12 +81,7 @@ class Settings(OrdinarySettings):
 
     def _check_together(self) -> None:
         super()._check_together()
-        if self.attacker is not None and not (self.public_attacker or "").strip():
-            raise InputError(
-                "a network that has seen the records would bring them into every gradient",
-                got=f"attacker '{self.attacker}', and no word about where it is from",
-                fix='--public-attacker "trained on ..., which is public"',
-            )
+        self._check_word_about_attacker()
         if self.canaries < 0 or self.canaries == 1:
             raise InputError("bad canaries", got=self.canaries, expected="0, or 2 and more")
         if not self.keep_keys and (self.sampler != "poisson" or self.bands > 1):
@@ -85,15 +91,77 @@ class Settings(OrdinarySettings):
                 fix="keep the keys, or use independent noise and Poisson sampling",
             )
 
+    def _check_word_about_attacker(self) -> None:
+        public = bool((self.public_attacker or "").strip())
+        if self.attacker is None and self.private_attacker:
+            raise InputError("a statement about no network", fix="leave --private-attacker out")
+        if self.attacker is not None and not public and not self.private_attacker:
+            raise InputError(
+                "a network that has seen the records would bring them into every gradient",
+                got=f"attacker '{self.attacker}', and no word about where it is from",
+                fix='--public-attacker "trained on ..., which is public"; if it was trained'
+                " privately on these records, --private-attacker",
+            )
+        if self.public_attacker is not None and self.private_attacker:
+            raise InputError(
+                "the network is public, or trained privately on these records",
+                got="both",
+                expected="one of --public-attacker and --private-attacker",
+            )
+
+    def filled_for(self, data: Dataset) -> Self:
+        """With what the card of the attacker proves."""
+        filled, spent = super().filled_for(data), None
+        if self.attacker is not None:
+            spent = spent_by(self.attacker)
+            if self.private_attacker:
+                require_countable(self.attacker, spent, data)
+        return replace(filled, attacker_spent=None if spent is None else spent.to_text())
+
+    @property
+    def _spent(self) -> Spent | None:
+        """What the attacker cost the records that it was trained on; of filled settings."""
+        return None if self.attacker_spent is None else Spent.from_text(self.attacker_spent)
+
+    @property
+    def _counted(self) -> Spent | None:
+        """What the attacker cost these records; of filled settings."""
+        if not self.private_attacker:
+            return None
+        assert self._spent is not None, "settings that were not filled"
+        return self._spent
+
+    def fixed_parts(self, data: Dataset) -> tuple[FixedPart, ...]:
+        """With what the attacker cost."""
+        return tuple(
+            replace(
+                part,
+                statement=PAID if self.private_attacker else part.statement,
+                spent=self._spent,
+            )
+            if part.part == ATTACKER
+            else part
+            for part in super().fixed_parts(data)
+        )
+
+    def require_public(self, data: Dataset, ledger: Ledger | None) -> None:
+        """And what was called private must be paid for."""
+        super().require_public(data, ledger)
+        if self.attacker is not None and (paid := self._counted) is not None:
+            require_paid(self.attacker, paid, lines(self.attacker_data), data, ledger)
+
     def _batch_for(self, nominal_size: int) -> int:
         """Large batches serve private training."""
         return max(1, min(2048, nominal_size // 5))
 
     def plan_for(self, data: Dataset, whole: Callable[[DpEvent], DpEvent] | None = None) -> Plan:
-        """The plan, calibrated to the target; `whole` as in `Plan.calibrate`."""
-        filled = self.filled_for(data)
+        """The plan, calibrated to the target; `whole` as in `Plan.calibrate`.
+
+        With a private attacker the target is that of its plan and this one, composed.
+        """
+        filled, epsilon = self.filled_for(data), left_for_training(self.epsilon, data)
         assert filled.batch is not None
-        _, steps = Turns(
+        drawn, steps = Turns(
             sampler=self.sampler,
             batch=filled.batch,
             nominal_size=data.nominal_size,
@@ -101,8 +169,11 @@ class Settings(OrdinarySettings):
             cycle=self.cycle,
             bands=0 if self.bands == 1 else self.bands,
         ).resolved()
+        if (paid := filled._counted) is not None:
+            epsilon = paid.left_of(epsilon, self.delta, drawn.adjacencies, part=ATTACKER)
+            whole = paid.composed_with
         return Plan.calibrate(
-            epsilon=left_for_training(self.epsilon, data),
+            epsilon=epsilon,
             delta=self.delta,
             nominal_size=data.nominal_size,
             batch=filled.batch,

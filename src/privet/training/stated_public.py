@@ -1,15 +1,21 @@
 """Statements that a part is public, held against what is known of the part's own making."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from privet.data.catalogue import share_records
 from privet.data.dataset import Dataset
 from privet.data.identity import entered_in_ledger
+from privet.engine.fixed_parts import ATTACKER
 from privet.errors import InputError
 from privet.ledger import Ledger, default_ledger_path
 
 Stated = Sequence[tuple[str, tuple[str, ...]]]
 """What was called public, and the names of the data sets behind it."""
+_OTHERWISE: Final = {
+    "classifier": "; or --private-classifier: then the whole has no epsilon",
+    ATTACKER: "; or --private-attacker, if its card proves what it cost them",
+}
 
 
 def require_other_records(stated: Stated, data: Dataset, ledger: Ledger | None) -> None:
@@ -34,8 +40,7 @@ def _require_other(what: str, its: str, these: str, ledger: Ledger) -> None:
             got=f"made of '{its}', which shares records with '{these}'"
             if its != these
             else f"made of '{its}', too",
-            fix="take another one"
-            + ("; or --private-classifier: then the whole has no epsilon" * (what == "classifier")),
+            fix="take another one" + _OTHERWISE.get(what, ""),
         )
 
 

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import dp_accounting as dp
+
+from privet.engine.fixed_parts import fixed_parts_of
 from privet.engine.tuned import Tuning
 from privet.errors import InputError
 from privet.ledger import Ledger, RunRecord
@@ -30,7 +33,7 @@ def check_ledger(trust: Mapping[str, Any], ledger: Ledger | None) -> Iterator[Fi
     if run is not None and ledger is not None:
         yield Finding.of(
             "ledger",
-            [*_charges(trust, run), *_other_data(trust, run, ledger)],
+            [*_charges(trust, run), *_other_data(trust, run, ledger), *_parts(trust, ledger)],
             otherwise=_charged_words(run, trust),
         )
 
@@ -68,6 +71,22 @@ def _other_data(trust: Mapping[str, Any], run: RunRecord, ledger: Ledger) -> Ite
             "the digest is of no version of the data in the ledger with the facts stated here"
             " (unit, size, bounds, classes, what was learned)"
         )
+
+
+def _parts(trust: Mapping[str, Any], ledger: Ledger) -> Iterator[str]:
+    """What was counted for a part must have been charged, by a run of its own."""
+    for part in fixed_parts_of(trust):
+        if part.paid is None:
+            continue
+        if not ledger.knows(part.paid.run):
+            yield f"run {part.paid.run}, of the {part.part}, is not in the ledger"
+            continue
+        run = ledger.run(part.paid.run)
+        turns = run.planned + run.redone
+        if run.dataset != part.paid.data:
+            yield f"the {part.part} was charged to '{run.dataset}', not to '{part.paid.data}'"
+        if dp.SelfComposedDpEvent(run.step_event, turns) != part.paid.plan:
+            yield f"the {part.part}: {turns} times {run.step_event} in the ledger, not so here"
 
 
 def _charged_words(run: RunRecord, trust: Mapping[str, Any]) -> str:

@@ -10,19 +10,21 @@ from privet.data.catalogue import share_records
 from privet.engine.fixed_parts import (
     ATTACKER,
     FIELD,
+    PAID,
     FixedPart,
     digest_of,
     fixed_parts_of,
     reasons_to_withhold,
 )
-from privet.errors import InputError
+from privet.engine.spent import Spent
+from privet.errors import FaultyEnvironment, InputError
 from privet.files import read_json
 from privet.models.attacked import ATTACKED
 from privet.models.denoised import DENOISED
 from privet.privacy.sampling import sampler_of
 from privet.release import read_weights
 from privet.verification.finding import Finding
-from privet.verification.statements import events_of
+from privet.verification.statements import events_of, proved
 
 CLASSIFIER: Final = "classifier"
 START: Final = "first denoiser"
@@ -109,8 +111,9 @@ def _stated(trust: Mapping[str, Any], parts: Mapping[str, FixedPart]) -> Iterato
             yield f"whether the {name} is public is stated otherwise than was said"
         if part.public and part.statement != said:
             yield f"the statement about the {name} is not the one that was made"
-        if not part.public and _is_asked(name, trust):
+        if not part.public and part.paid is None and _is_asked(name, trust):
             yield f"a {name} that may have seen the records has had a part in every gradient"
+        yield from _costs(trust, part)
     if trust["analysis"] != "sound":
         return
     mechanism = trust["mechanism"]
@@ -120,6 +123,46 @@ def _stated(trust: Mapping[str, Any], parts: Mapping[str, FixedPart]) -> Iterato
     )  # fmt: skip
     if not set(reasons) <= set(trust["withheld"]):
         yield "a part may have seen the records, and the card does not say what that means"
+
+
+def _costs(trust: Mapping[str, Any], part: FixedPart) -> Iterator[str]:
+    """What a part cost is what its own card said; the cost of these records was to be counted."""
+    config, spent = trust["provenance"]["config"], part.spent
+    recorded = config.get("attacker_spent") if part.part == ATTACKER else None
+    if (None if spent is None else spent.to_text()) != recorded:
+        yield f"what the {part.part} cost is not what was found when the run began"
+    counted = part.part == ATTACKER and bool(config.get("private_attacker"))
+    if counted != (part.paid is not None):
+        yield f"whether the cost of the {part.part} is counted is stated otherwise than was asked"
+    if part.paid is not None:
+        yield from _of_these_records(trust, part, part.paid)
+    if spent is not None and (card := own_card(part)) is not None and Spent.of_card(card) != spent:
+        yield f"the card of the {part.part}, in {part.source}, says that it cost something else"
+
+
+def _of_these_records(trust: Mapping[str, Any], part: FixedPart, paid: Spent) -> Iterator[str]:
+    data = trust["data"]
+    if (paid.data, paid.unit, paid.grouped) != (data["name"], data["unit"], data["grouped"]):
+        yield f"the {part.part} was paid for other records, or other units: '{paid.data}'"
+    if part.statement != PAID:
+        yield f"the {part.part} is counted, and its entry says something else"
+    for name in part.data:
+        if name != data["name"] and share_records(name, data["name"]):
+            yield f"the {part.part} was made of '{name}', too, whose cost is not counted"
+    for stated in proved(trust):
+        if stated.adjacency not in paid.adjacencies:
+            yield f"the {part.part} proves nothing for {stated.adjacency} neighbours"
+
+
+def own_card(part: FixedPart) -> dict[str, Any] | None:
+    """The card of the release that a part came from, where that is still there."""
+    folder = Path(part.source)
+    try:
+        if digest_of(read_weights(folder / "weights.safetensors")) != part.digest:
+            return None
+        return read_json(folder / "trust.json")
+    except (InputError, FaultyEnvironment, OSError):
+        return None
 
 
 def _is_asked(name: str, trust: Mapping[str, Any]) -> bool:

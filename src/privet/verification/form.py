@@ -92,6 +92,15 @@ _FIXED_PART: Final = {
     "public": _FLAG,
     "statement": _TEXT,
 }
+_SPENT: Final = {
+    "run": _TEXT,
+    "data": _TEXT,
+    "unit": _TEXT,
+    "grouped": _FLAG,
+    "events": _PARTS,
+    "adjacencies": _list_of("texts", lambda v: v in [str(a) for a in Adjacency]),
+    "assumptions": _TEXTS,
+}
 _TUNING: Final = {"kind": _TEXT, "detail": _TEXT, "assumption": _TEXT}
 _MECHANISM: Final = {
     "sampler": _TEXT,
@@ -147,6 +156,9 @@ def require_form(trust: Mapping[str, Any]) -> None:
         _require("privacy", statement, _STATEMENT)
     for part in _optional(trust, FIELD):
         _require(FIELD, part, _FIXED_PART)
+        if "spent" in part:
+            _require(FIELD, part, {"spent": _PART})
+            _require(f"{FIELD}.spent", part["spent"], _SPENT)
     _require("tuning", trust["tuning"], _TUNING)
     _require("provenance", trust["provenance"], _PROVENANCE)
     if trust["analysis"] in ("none", "paper"):

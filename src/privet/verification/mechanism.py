@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from privet.engine.fixed_parts import counted_with, fixed_parts_of
 from privet.engine.tuned import Tuning, score_noise
 from privet.errors import InputError
 from privet.privacy.accounting import DpEvent
@@ -47,7 +48,9 @@ def _expected_events(trust: Mapping[str, Any]) -> list[DpEvent]:
     sampler = sampler_of(mechanism)
     turns = sampler.turns(mechanism["steps"]) + mechanism["redone_steps"]
     run = sampler.event(mechanism["noise_multiplier"], turns)
-    return [*learned, Tuning.from_json(trust["tuning"]).event(run)]
+    own = [*learned, Tuning.from_json(trust["tuning"]).event(run)]
+    counted = counted_with(fixed_parts_of(trust), [("", event) for event in own])
+    return [event for _, event in counted]
 
 
 def _steps(mechanism: Mapping[str, Any]) -> Iterator[str]:

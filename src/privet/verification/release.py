@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from privet.engine.fixed_parts import fixed_parts_of
 from privet.errors import InputError
 from privet.files import read_json
 from privet.ledger import Ledger
@@ -24,7 +25,7 @@ from privet.verification.files import (
     check_weights,
 )
 from privet.verification.finding import Finding, Verification
-from privet.verification.fixed_parts import check_fixed_parts
+from privet.verification.fixed_parts import check_fixed_parts, own_card
 from privet.verification.form import require_form
 from privet.verification.local import check_local, is_local
 from privet.verification.measured import check_measured
@@ -103,6 +104,13 @@ def _unproven(
         (
             run_in(ledger, trust) is None,
             "that a ledger was charged: no ledger here knows this run",
+        ),
+        *(
+            (
+                part.paid is not None and own_card(part) is None,
+                f"that the {part.part} cost what is stated: its own release is not here",
+            )
+            for part in fixed_parts_of(trust)
         ),
         (
             trust["provenance"]["privet"] != version("privet"),
