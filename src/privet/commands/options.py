@@ -287,7 +287,9 @@ class OwnOptions:
     logits
         ain: weight of the imitation of scores; default 0.1.
     margin
-        ain: weight of the classifier's margin; default 1.
+        ain, advgan: weight of the classifier's margin; default 1 and 10.
+    fooling
+        ain: what fooling is measured by: margin (of scores, default) or entropy (cross entropy).
     imitation_steps
         ain: of the i-FGSM that is imitated; default 50.
     boost
@@ -360,6 +362,7 @@ class OwnOptions:
     pixels: float | None = None
     logits: float | None = None
     margin: float | None = None
+    fooling: str | None = None
     imitation_steps: int | None = None
     boost: float | None = None
     realism: float | None = None
