@@ -1,7 +1,9 @@
 """Samplers: who is in a step, and what that is accounted as. Fixed key; each statistical test would
 fail a perfect sampler with the probability it states."""
 
+import gc
 import math
+import weakref
 
 import dp_accounting as dp
 import numpy as np
@@ -10,6 +12,7 @@ from scipy import stats
 
 from privet.errors import InputError
 from privet.guarantee import Adjacency
+from privet.privacy import sampling
 from privet.privacy.accounting import epsilon_of
 from privet.privacy.randomness import SecretStream
 from privet.privacy.sampling import (
@@ -312,3 +315,25 @@ def test_a_card_leads_back_to_its_sampler():
         sampler_of({"sampler": "round-robin", "sampling_rate": 0.1})
     with pytest.raises(InputError, match="knows no groups"):
         make_sampler("poisson", rate=0.1, cycle=3)
+
+
+def test_an_order_goes_with_its_stream():
+    """It and the key are secrets of one run; what the sampler keeps between steps is no more."""
+    stream = SecretStream(bytes(32))
+    ShuffledSampler(rate=0.25, groups=4).draw(100, step=0, stream=stream)
+    kept = weakref.ref(stream)
+    before = len(sampling._orders)
+    del stream
+    gc.collect()
+    assert kept() is None
+    assert len(sampling._orders) == before - 1
+
+
+def test_orders_of_several_streams_sizes_and_epochs_are_not_mixed_up():
+    """Asked in turns, each is what a stream that was asked for nothing else draws."""
+    sampler, keys = ShuffledSampler(rate=0.25, groups=4), (bytes(32), bytes(range(32)))
+    streams = [SecretStream(key) for key in keys]
+    for n, step in ((40, 0), (40, 1), (44, 1), (40, 5), (40, 1)):
+        for key, stream in zip(keys, streams, strict=True):
+            alone = sampler.draw(n, step=step, stream=SecretStream(key))
+            assert np.array_equal(sampler.draw(n, step=step, stream=stream), alone)

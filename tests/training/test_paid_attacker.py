@@ -357,3 +357,16 @@ def test_what_is_said_about_the_network_must_make_sense(asked, said):
     with pytest.raises(InputError, match=said) as refused:
         Settings(epsilon=3.0, **asked)
     assert "\n" not in str(refused.value)
+
+
+def test_a_target_for_several_runs_covers_the_network_as_well(house, ledger):
+    """As tuning would ask: the network once, and what a run stands for (here: three of them)."""
+    asked = {"epsilon": TARGET, "delta": DELTA, "epochs": 2, "batch": 20, "model": "linear"}
+    asked |= {"adversarial": "ain", "attacker": str(house / "ain"), "private_attacker": True}
+    settings, data = Settings(**asked), images("secret", 1)
+    plan = settings.plan_for(data, whole=lambda run: dp.SelfComposedDpEvent(run, 3))
+    accountant = dp.pld.PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    accountant.compose(event_of(Release.load(house / "ain").trust))
+    accountant.compose(plan.sampler.event(plan.noise_multiplier, plan.turns), 3)
+    assert 0.99 * TARGET <= accountant.get_epsilon(DELTA) <= 1.001 * TARGET
+    assert plan.noise_multiplier > 1.1 * settings.plan_for(data).noise_multiplier

@@ -28,8 +28,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Final, final
+from weakref import WeakKeyDictionary
 
 import dp_accounting as dp
 import numpy as np
@@ -248,9 +248,17 @@ def sampler_of(mechanism: Mapping[str, Any]) -> Sampler:
     )
 
 
-@lru_cache(maxsize=1)  # all steps of an epoch ask for one order, which takes longer than a step
+# All steps of an epoch ask for one order, which takes longer than a step. The latest of each stream
+# is kept, and goes with the stream: nothing secret outlives a run here.
+_orders: WeakKeyDictionary[SecretStream, tuple[int, int, NDArray[np.int64]]] = WeakKeyDictionary()
+
+
 def _order(stream: SecretStream, n: int, epoch: int) -> NDArray[np.int64]:
-    return np.argsort(stream.uniform(n, purpose="order", step=epoch), kind="stable")
+    kept = _orders.get(stream)
+    if kept is None or kept[:2] != (n, epoch):
+        u = stream.uniform(n, purpose="order", step=epoch)
+        kept = _orders[stream] = (n, epoch, np.argsort(u, kind="stable"))
+    return kept[2]
 
 
 def _joins(n: int, rate: float, step: int, stream: SecretStream) -> NDArray[np.bool_]:

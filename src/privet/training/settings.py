@@ -157,7 +157,8 @@ class Settings(OrdinarySettings):
     def plan_for(self, data: Dataset, whole: Callable[[DpEvent], DpEvent] | None = None) -> Plan:
         """The plan, calibrated to the target; `whole` as in `Plan.calibrate`.
 
-        With a private attacker the target is that of its plan and this one, composed.
+        With a private attacker the target is that of its plan and of all that `whole` stands for,
+        composed.
         """
         filled, epsilon = self.filled_for(data), left_for_training(self.epsilon, data)
         assert filled.batch is not None
@@ -171,7 +172,7 @@ class Settings(OrdinarySettings):
         ).resolved()
         if (paid := filled._counted) is not None:
             epsilon = paid.left_of(epsilon, self.delta, drawn.adjacencies, part=ATTACKER)
-            whole = paid.composed_with
+            whole = _after(paid, whole)
         return Plan.calibrate(
             epsilon=epsilon,
             delta=self.delta,
@@ -218,3 +219,8 @@ class Settings(OrdinarySettings):
             last_rate=1.0 if self.schedule == "constant" else 0.0,
         )
         return optimal_coefficients(workload, self.bands)
+
+
+def _after(paid: Spent, whole: Callable[[DpEvent], DpEvent] | None) -> Callable[[DpEvent], DpEvent]:
+    """What was paid before, once, and then all that one run stands for."""
+    return lambda run: paid.composed_with(run if whole is None else whole(run))

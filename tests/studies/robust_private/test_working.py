@@ -1,10 +1,12 @@
 """Cells of a study by several processes: errors stay with their cell, nobody is left behind."""
 
 import fcntl
+import multiprocessing
 import os
 import signal
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from small_study import planned, run_study
 
 from command_line import start
 from privet.errors import FaultyEnvironment, InputError
+from privet.studies.robust_private import working
 
 
 def test_no_workers_are_refused(tmp_path, digits):
@@ -66,3 +69,34 @@ def test_stopped_it_leaves_no_process_at_work(tmp_path, by):
         time.sleep(0.1)
     assert all(map(is_free, locks))
     assert "Traceback" not in err
+
+
+def test_the_error_names_each_cell_once(digits):
+    """A study's own errors begin with the cell (`Study._train`); those of a process do not."""
+    first, second = (cell.title for cell in planned(digits, seeds=(0, 1)))
+    failed = {first: InputError(f"{first}: bad bounds"), second: BrokenProcessPool("died")}
+    told = str(working._joined(failed, cells=2, found=0))
+    assert f"got {first}: bad bounds; {second}: died" in told
+    assert told.count(first) == 1
+
+
+def test_cores_where_the_system_does_not_tell_which_are_ours(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert working._cores() == 6
+
+
+def test_nobody_is_left_when_the_pool_is_left_by_an_error():
+    """Ended and joined: no zombies either."""
+    before, begun = set(multiprocessing.active_children()), set()
+
+    def interrupted():
+        with working._pool(None, 1) as (pool, _):
+            pool.submit(time.sleep, 600)
+            begun.update(set(multiprocessing.active_children()) - before)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert begun
+    assert not any(child.is_alive() for child in begun)

@@ -44,3 +44,28 @@ def test_statistics_of_the_batch_are_used_and_not_kept():
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     model(torch.tensor([[3.0], [4.0]]))
     assert int(model[0].num_batches_tracked) == 2
+
+
+def test_a_batch_that_fails_leaves_all_as_it_was():
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, momentum=0.3))
+    model(torch.rand(4, 2))
+    model[0].eval()  # modes are kept module by module
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(RuntimeError):
+        settle(model, [torch.rand(4, 2), torch.rand(4, 5)])
+    assert model[1].momentum == 0.3
+    assert [module.training for module in model.modules()] == [True, False, True]
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_no_batch_is_asked_for_where_nothing_is_normalised():
+    batches = iter([torch.rand(4, 2)])
+    settle(nn.Sequential(nn.Linear(2, 3)), batches)
+    assert len(list(batches)) == 1
+
+
+def test_a_layer_that_tracks_nothing_still_does_not_afterwards():
+    model = nn.Sequential(nn.BatchNorm1d(1, track_running_stats=False), nn.BatchNorm1d(1))
+    with of_the_batch(model):
+        assert not any(layer.track_running_stats for layer in model)
+    assert [layer.track_running_stats for layer in model] == [False, True]

@@ -7,7 +7,9 @@ Each process opens the study's ledger for itself: reserving and charging are saf
 (`ledger`). One process has a cell at a time, and the study's folder is locked by the one that began
 them all. They end with it: killed trainings are resumed when the study goes on.
 
-A cell that fails takes along those that need it, and nobody else; the error says which, in the end.
+A cell that raises an error takes along those that need it, and nobody else; the error says which,
+in the end. A process that dies (killed, out of memory) takes along all that run and wait: the pool
+is broken. What was measured before is kept, and the same study goes on with the rest.
 """
 
 import multiprocessing
@@ -31,6 +33,7 @@ from privet.studies.robust_private.study import Study
 from privet.studies.robust_private.training import Lesson
 
 SECONDS: Final = 0.3  # between two looks at who is done; news of one process come no faster
+PATIENCE: Final = 10.0  # seconds, with a process that was told to end
 
 TRAIN: Final = "train"
 MEASURE: Final = "measure"
@@ -115,7 +118,7 @@ def _all_done(
 def _joined(failed: Mapping[str, BaseException], cells: int, found: int) -> Exception:
     """One error for all; of the kind of the first."""
     first = next(iter(failed.values()))
-    lines = [f"{title}: {str(e) or type(e).__name__}" for title, e in failed.items()]
+    lines = [_line(title, error) for title, error in failed.items()]
     kind = type(first) if isinstance(first, PrivetError) else FaultyEnvironment
     told = kind(
         f"{cells - found} of {cells} cells are not done",
@@ -126,13 +129,19 @@ def _joined(failed: Mapping[str, BaseException], cells: int, found: int) -> Exce
     return told
 
 
+def _line(title: str, error: BaseException) -> str:
+    """Of which cell, and what; a study's own errors begin with the cell already."""
+    told = str(error) or type(error).__name__
+    return told if told.startswith(f"{title}: ") else f"{title}: {told}"
+
+
 @contextmanager
 def _pool(study: Study, workers: int) -> Iterator[tuple[ProcessPoolExecutor, Connection]]:
     """Processes that have the study, and where they are heard; none is left when this ends."""
     context = multiprocessing.get_context("spawn")  # CUDA knows no forked process
     news, telling = context.Pipe(duplex=False)
     before = set(multiprocessing.active_children())
-    threads = max(1, len(os.sched_getaffinity(0)) // workers)
+    threads = max(1, _cores() // workers)
     pool = ProcessPoolExecutor(
         workers,
         mp_context=context,
@@ -144,12 +153,22 @@ def _pool(study: Study, workers: int) -> Iterator[tuple[ProcessPoolExecutor, Con
         pool.shutdown()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - before:
+        begun = set(multiprocessing.active_children()) - before
+        for child in begun:
             child.terminate()
+        for child in begun:
+            child.join(PATIENCE)
         raise
     finally:
         news.close()
         telling.close()
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system tells; or all."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _heard(news: Connection) -> Iterator[str]:

@@ -78,8 +78,9 @@ GAPS: Final = (
     " drawn anew in each step averages out over thousands of epochs",
     "A5: shares of the budget are floored, which adds to their sum (here they are brought back to"
     " it), and rest on the relevances of A3",
-    "A6: batch normalisation mixes the records of a batch, and its running statistics are released"
-    " without noise; noise on the bias, which is a constant, protects nothing",
+    "A6: batch normalisation mixes the records of a batch, and the statistics that it predicts with"
+    " are released as they are: means and variances of the training records, taken without noise on"
+    " inputs or results; noise on the bias, which is a constant, protects nothing",
     "A7: the bound on what the Taylor polynomial leaves out holds for scores within [-1, 1], which"
     " nothing enforces, and one of its derivatives is wrong",
     "A8: it was compared with a DP-SGD that clips the mean of a batch and divides the noise by its"

@@ -13,6 +13,10 @@
 I-FGSM guesses anew in each step; the others keep the guess at the input. P is the projection onto
 the ball alone: inputs with noise are in no box. The loss is the cross-entropy of the scores. All go
 through the network together; what its batch normalisation does is for the caller to say.
+
+Deviation: where it uses the statistics of the batch, a row moves the scores of the others, and the
+gradient at a row is that of the losses of all of them, of all three attacks. The papers' is that of
+a row's own loss, which it also is here wherever rows do not concern each other.
 """
 
 from collections.abc import Callable, Mapping
@@ -70,7 +74,10 @@ def _ascended(
 
 
 def _gradient(scores: Scores, x: Tensor, guess: Tensor, anew: slice) -> Tensor:
-    """Of each row's own loss of its guess; of the label that the model gives here for `anew`."""
+    """Of the sum of all rows' losses of their guesses; for `anew`, of the labels given here.
+
+    At a row that is the gradient of its own loss, unless the rows share statistics of their batch.
+    """
     inputs = x.detach().requires_grad_()
     found = scores(inputs)
     label = guess.clone()

@@ -27,32 +27,46 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
 def settle(model: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Means and variances become the averages of those of these batches."""
+    """Means and variances become the averages of those of these batches.
+
+    Where nothing is normalised, no batch is asked for; where a batch fails, all is as it was.
+    """
     layers = _layers(model)
-    usual, training = [layer.momentum for layer in layers], model.training
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = None  # all batches count alike
-    model.train()
-    with torch.no_grad():
-        for x in batches:
-            model(x)
-    model.train(training)
-    for layer, momentum in zip(layers, usual, strict=True):
-        layer.momentum = momentum
+    if not layers:
+        return
+    before = [(kept, kept.clone()) for layer in layers for kept in layer.buffers()]
+    momenta = [(layer, layer.momentum) for layer in layers]
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # all batches count alike
+        model.train()
+        with torch.no_grad():
+            for x in batches:
+                model(x)
+    except BaseException:
+        for kept, value in before:
+            kept.copy_(value)
+        raise
+    finally:
+        for layer, momentum in momenta:
+            layer.momentum = momentum
+        for module, training in modes:
+            module.training = training
 
 
 @contextmanager
 def of_the_batch(model: nn.Module) -> Iterator[None]:
     """Inside, a model in training mode uses the statistics of each batch and keeps none of them."""
-    layers = _layers(model)
-    for layer in layers:
+    tracked = [(layer, layer.track_running_stats) for layer in _layers(model)]
+    for layer, _ in tracked:
         layer.track_running_stats = False
     try:
         yield
     finally:
-        for layer in layers:
-            layer.track_running_stats = True
+        for layer, usual in tracked:
+            layer.track_running_stats = usual
 
 
 def _layers(model: nn.Module) -> list[_BatchNorm]:

@@ -38,7 +38,9 @@ neither it nor the output has a bias. Batches are dealt in a public random order
 dropout, epochs of the auto-encoder alone, pre-trained weights, nor normalisation by the mean and
 deviation of the data. Batch normalisation predicts with the statistics of the training records at
 the last weights (`statistics`); the programs use the test batch's. In training both attacks and
-costs see those of the batch; the programs attack a network with none, nor any hidden noise.
+costs see those of the batch, so that an attack follows at each row the gradient of the losses of
+all rows that are attacked together; the programs attack a network with no batch normalisation, nor
+any hidden noise, where the rows do not concern each other.
 """
 
 from collections.abc import Mapping
@@ -84,8 +86,9 @@ GAPS: Final = (
     " post-processing",
     "the budget is computed from the norm of the first layer before training, which changes it",
     "the released network contains two of the three draws of noise: whoever has it takes them off",
-    "batch normalisation mixes the records of a batch, and its running statistics are released"
-    " without noise",
+    "batch normalisation mixes the records of a batch, and the statistics that it predicts with are"
+    " released as they are: means and variances of the training records, with no noise but the"
+    " draws that all of them share",
 )
 
 
