@@ -1,6 +1,7 @@
 """The witness of a bound against matrices whose norm is known exactly, and against bad solvers."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -87,3 +88,42 @@ def test_symbols_do_not_depend_on_how_many_are_held_at_a_time(monkeypatch):
     whole = symbol_bound(kernel, (7, 6))
     monkeypatch.setattr(singular_values, "CHUNK", 1)
     assert symbol_bound(kernel, (7, 6)) == pytest.approx(whole, rel=1e-12)
+
+
+def exact_square(matrix):
+    """Of the Frobenius norm, in fractions."""
+    return sum(Fraction(float(entry)) ** 2 for entry in np.ravel(matrix))
+
+
+@pytest.mark.parametrize("worst", [0, 1, 2])
+@FIXED
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10**6))
+def test_a_frobenius_norm_is_that_of_the_worst_matrix_of_a_stack(worst, m, n, seed):
+    stack = np.random.default_rng(seed).standard_normal((3, m, n)) * 1e-3
+    stack[worst] *= 1e5
+    found, truth = Fraction(singular_values._frobenius(stack)), exact_square(stack[worst])
+    assert truth <= found**2 <= truth * (1 + Fraction(1, 10**12))
+
+
+def test_a_known_frobenius_norm_of_a_stack():
+    stack = np.array([[[0.0, 0.0], [0.0, 0.0]], [[3.0, 0.0], [0.0, 4.0]], [[1.0, 0.0], [0.0, 0.0]]])
+    assert 5.0 <= singular_values._frobenius(stack) <= 5.0 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("worst", [0, 1, 2])
+def test_a_residual_is_that_of_the_worst_matrix_of_a_stack(worst):
+    """Diagonal matrices, whose norm is exactly the largest entry."""
+    factor = np.stack([np.diag([2.0, 3.0])] * 3)
+    shifted = factor @ factor
+    shifted[worst, 1, 1] -= 0.25
+    assert 0.25 <= singular_values._residual(factor, shifted) <= 0.25 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("worst", [0, 1, 2])
+@pytest.mark.parametrize("root", [1 / 3, 2 / 3, 0.7, 1.1, 5 / 7])
+def test_a_residual_counts_what_rounding_hides_in_the_worst_matrix(worst, root):
+    """R R^T as computed is what was asked for, so nothing is seen; in fractions there is more."""
+    factor = np.full((3, 1, 1), 2.0**-40)
+    factor[worst] = root
+    truth = abs(Fraction(root) ** 2 - Fraction(root * root))
+    assert 0 < truth <= Fraction(singular_values._residual(factor, factor * factor))

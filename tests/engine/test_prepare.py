@@ -525,3 +525,89 @@ def test_where_it_pays_unless_the_user_says_otherwise(fresh, make_data, monkeypa
         trainer = private(plain(), make_data(), fresh, extras=Extras(compiled=asked))
         assert trainer._summing.compiled is decided
         assert trainer._summing.probe is not None  # on a GPU a step of one size comes with it
+
+
+class Scaled(nn.Module):
+    """A frozen BatchNorm that counts as a fixed scale, unless the forward pass turns it on."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4, affine=False, momentum=0.0)
+        self.head = nn.Linear(4, 2)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def turned_on(self, x):
+        return False
+
+    def forward(self, x):
+        self.norm.train(self.turned_on(x))
+        found = self.norm(x)
+        self.norm.eval()
+        return self.head(found)
+
+
+class MixingInCrowds(Scaled):
+    def turned_on(self, x):
+        return self.training and len(x) > 100
+
+
+class MixingWithGradients(Scaled):
+    def turned_on(self, x):
+        return torch.is_grad_enabled()
+
+
+def test_a_fixed_scale_is_trained_privately_and_released_without_the_check(fresh, make_data):
+    model = Scaled()
+    trainer = private(model, make_data(), fresh)
+    for batch in trainer.batches():
+        trainer.step(batch)
+    assert trainer.next_step == 4
+    assert not trainer.released_model().norm._forward_pre_hooks
+
+
+def test_mixing_that_no_probe_sees_is_refused_before_anything_noisy_is_used(fresh, make_data):
+    """Probes are smaller than its crowd."""
+    model = MixingInCrowds()
+    trainer = private(model, make_data(n=400), fresh, batch=400)
+    before = model.head.weight.detach().clone()
+    with pytest.raises(InputError, match="came to mix the examples"):
+        trainer.step(next(trainer.batches()))
+    assert trainer.next_step == 0
+    assert torch.equal(model.head.weight, before)
+    assert not model.norm._forward_pre_hooks
+
+
+def test_mixing_with_gradients_alone_is_refused_and_leaves_nothing_reserved(fresh, make_data):
+    data = make_data()
+    with pytest.raises(InputError, match="came to mix the examples"):
+        private(MixingWithGradients(), data, fresh)
+    assert data.name not in fresh.names()
+
+
+class MixingFront(Scaled):
+    """As a front, which sees the records once, before the first step."""
+
+    def forward(self, x):
+        self.norm.train(len(x) > 100)
+        found = self.norm(x)
+        self.norm.eval()
+        return found
+
+
+def test_a_front_that_mixes_in_crowds_is_refused(fresh, make_data):
+    data = make_data(n=400)
+    front = MixingFront().requires_grad_(False)
+    with pytest.raises(InputError, match="came to mix the examples"):
+        private(Fronted(front, nn.Linear(4, 2)), data, fresh, batch=400)
+    assert data.name not in fresh.names()
+
+
+def test_a_norm_without_its_variance_is_an_input_error(fresh, make_data):
+    model = Scaled()
+    model.norm.running_var = None
+    with pytest.raises(InputError):
+        private(model, make_data(), fresh)

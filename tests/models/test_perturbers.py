@@ -412,6 +412,18 @@ def test_known_answers_of_the_bound():
     assert torch.equal(bounded(out, x, 0.0), x)
 
 
+@pytest.mark.parametrize("coarse", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("of_images", [False, True])
+@pytest.mark.parametrize("bound", [0.3, 0.1, 8 / 255])
+def test_outputs_in_half_precision_do_not_widen_the_bound(coarse, of_images, bound):
+    x = torch.linspace(0, 1, 33).to(coarse if of_images else torch.float32)
+    for out in (torch.full((33,), 5.0), torch.full((33,), -5.0), torch.full((33,), bound)):
+        perturbed = bounded(out.to(coarse), x, bound)
+        assert perturbed.dtype == torch.float32
+        size = float(torch.tensor(bound, dtype=torch.float32))
+        assert float((perturbed.double() - x.double()).abs().max()) <= size + ROUNDING
+
+
 def test_gradients_pass_inside_the_bound_alone_and_the_end_of_the_box():
     out = torch.tensor([0.1, 0.3, -0.3, -0.1, 0.15, -0.1], requires_grad=True)
     made = bounded(out, torch.tensor([0.5, 0.5, 0.5, 0.5, 0.9, 0.0]), 0.2)

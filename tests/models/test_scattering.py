@@ -1,6 +1,8 @@
 """Scattering against its definition in space, published facts, and values of another program."""
 
+import copy
 import math
+import pickle
 import warnings
 
 import numpy as np
@@ -317,6 +319,21 @@ def test_parts_of_one_size_give_the_same_maps_and_slopes(monkeypatch, n):
     assert sizes == [(4, True)] * math.ceil(n / 2)
     filled(images)
     assert sizes[-1] == (4, False), "no gradient is asked for: the other program"
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copy_does_not_compute_with_the_filters_of_the_compiled_one(copied):
+    """A fake compiler, which keeps the method of the module that it was given."""
+    calls, first, images = [], Scattering2d(12, 12, L=4), random_images(2, 1, 12, 12)
+    before = first(images)
+    first.compile_it(lambda scatter: lambda part: calls.append(len(part)) or scatter(part))
+    second = copied(first)
+    for buffer in first.buffers():
+        buffer.zero_()
+    torch.testing.assert_close(second(images), before)
+    assert not calls
+    first(images)
+    assert calls, "the compiled one stays compiled"
 
 
 @pytest.mark.slow

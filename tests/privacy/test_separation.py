@@ -1,5 +1,7 @@
 """Models that mix examples are refused, with the fix; those that do not are accepted."""
 
+import copy
+import pickle
 import random
 
 import numpy as np
@@ -9,7 +11,7 @@ from torch import nn
 
 from privet.errors import InputError
 from privet.models import create, names, with_lora, without_batchnorm
-from privet.privacy.separation import require_separate_examples
+from privet.privacy.separation import constant_layers, kept_constant, require_separate_examples
 
 VECTORS, SIGNALS = torch.rand(4, 6), torch.rand(4, 2, 8)
 IMAGES, VOLUMES = torch.rand(4, 2, 6, 6), torch.rand(4, 2, 4, 4, 4)
@@ -439,3 +441,47 @@ def test_one_without_statistics_of_its_own_is_refused_even_so():
     model.front[1] = nn.BatchNorm1d(6, track_running_stats=False)
     with pytest.raises(InputError, match="mixes the examples"):
         require_separate_examples(model, torch.rand(4, 4))
+
+
+@pytest.mark.parametrize("lost", ["running_mean", "running_var"])
+def test_one_that_lost_its_statistics_is_refused_by_name(lost):
+    model = Pretrained()
+    setattr(model.front[1], lost, None)
+    with pytest.raises(InputError, match="mixes the examples"):
+        require_separate_examples(model, torch.rand(4, 4))
+
+
+def turned_on(layer):
+    layer.training = True
+
+
+def untracked(layer):
+    layer.track_running_stats = False
+
+
+def forgotten(layer):
+    layer.running_var = None
+
+
+@pytest.mark.parametrize("change", [turned_on, untracked, forgotten])
+def test_what_is_kept_constant_is_looked_at_in_every_pass(change):
+    model = Pretrained().train()
+    layers = constant_layers(model)
+    assert layers == {model.front[1]}
+    with kept_constant(layers):
+        model(torch.rand(3, 4))
+        torch.func.functional_call(model, dict(model.named_parameters()), torch.rand(3, 4))
+        torch.func.vmap(lambda row: model(row[None]))(torch.rand(3, 4))
+        change(model.front[1])
+        with pytest.raises(InputError, match="came to mix the examples"):
+            model(torch.rand(3, 4))
+
+
+def test_the_check_is_gone_afterwards():
+    model = Pretrained().train()
+    names = list(model.state_dict())
+    with kept_constant(constant_layers(model)):
+        assert model.front[1]._forward_pre_hooks
+        assert list(model.state_dict()) == names
+        pickle.loads(pickle.dumps(copy.deepcopy(model)))(torch.rand(3, 4))
+    assert not model.front[1]._forward_pre_hooks

@@ -40,7 +40,11 @@ from privet.privacy.factorisation import Workload, optimal_coefficients
 from privet.privacy.geometry import FLAT, Geometry
 from privet.privacy.precision import Precision, find_precision
 from privet.privacy.randomness import Randomness
-from privet.privacy.separation import require_separate_examples
+from privet.privacy.separation import (
+    constant_layers,
+    kept_constant,
+    require_separate_examples,
+)
 
 # Steps from which on compiling pays, on a GPU. For a WRN-16-4 on an H200 it took about 70 seconds
 # and saved about a fifth of a step.
@@ -192,6 +196,7 @@ def assemble(
     probe = made_up_batch(data, device)
     require_fitting(model, loss, data, probe)
     require_separate_examples(model, probe[0])
+    constant = constant_layers(model)
     require_all_updated(model, optimizer)
     examples = Examples.of(
         ranks.share(data.train), data.bounds, device, contribution=extras.contribution
@@ -209,17 +214,19 @@ def assemble(
         # Views that are drawn once; a resumed run with its keys draws the same.
         own = ranks.own(randomness.sampling)
         generator = generator_at(own, device, purpose="kept views", step=0)
-        examples = examples.seen_by(model.front, augmentation, generator)
+        with kept_constant(constant):
+            examples = examples.seen_by(model.front, augmentation, generator)
         trained, augmentation = model.head, None
         probe = (model.front(probe[0]).detach(), probe[1])
-    clipper = make_clipper(
-        trained,
-        loss,
-        plan.clip_norm,
-        probe=probe,
-        geometry=extras.geometry,
-        precision=precision,
-    )
+    with kept_constant(constant):
+        clipper = make_clipper(
+            trained,
+            loss,
+            plan.clip_norm,
+            probe=probe,
+            geometry=extras.geometry,
+            precision=precision,
+        )
     _require_precision(clipper, precision)
     pays = compiling_pays(plan, device)
     return PrivateTrainer(

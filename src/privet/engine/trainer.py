@@ -41,6 +41,7 @@ from privet.privacy.geometry import Geometry
 from privet.privacy.noise import GaussianNoise, name_of
 from privet.privacy.probing import undisturbed
 from privet.privacy.randomness import Randomness, SecretStream
+from privet.privacy.separation import constant_layers, kept_constant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +110,7 @@ class PrivateTrainer:
         self._ahead: tuple[Randomness, Batch | None] = randomness, None
         self.repeating = False  # whether lost steps may be done again under their old keys
         self.untouched = Untouched(self.whole)
+        self._constant = constant_layers(self.whole)
         self._buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         self._summing = BatchSum(
             clipper=clipper,
@@ -145,7 +147,8 @@ class PrivateTrainer:
             )
         history = self.noise_history
         try:
-            self._take(batch)
+            with kept_constant(self._constant):
+                self._take(batch)
         except BaseException:
             # Its update may be in the weights already. Another try looks at the same sample.
             self.noise_history, self.repeating = history, True

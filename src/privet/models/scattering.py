@@ -99,6 +99,10 @@ class Scattering2d(nn.Module):
         made = partial(torch.compile, dynamic=False) if compiler is None else compiler
         self._by_compiler = made(self._scatter)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy, which is not compiled: the program computes with the filters of this one."""
+        return {**self.__dict__, "_by_compiler": None}
+
     def _in_full_parts(self, images: Tensor, scatter: Callable[[Tensor], Tensor]) -> Tensor:
         """Filled up with black images, so that no number of images is compiled for again."""
         short = -len(images) % COMPILED

@@ -13,7 +13,8 @@ Known layers are refused by name, with the replacement offered. A probe catches 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -88,7 +89,42 @@ def constant_layers(model: nn.Module) -> set[nn.Module]:
 def _is_constant(layer: nn.Module) -> bool:
     """Whether a BatchNorm stays in evaluation mode, as in a frozen front: a fixed scale."""
     batch_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
-    return batch_norm and not layer.training and layer.running_mean is not None
+    return batch_norm and not _why_not_constant(layer)
+
+
+def _why_not_constant(layer: nn.Module) -> str:
+    """What makes a pass through a BatchNorm hang on the batch; "" if nothing does."""
+    if layer.training:
+        return "training mode"
+    if any(kept is None for kept in (layer.running_mean, layer.running_var)):
+        return "no running statistics"
+    return "" if layer.track_running_stats else "running statistics that are not tracked"
+
+
+@contextmanager
+def kept_constant(layers: Iterable[nn.Module]) -> Iterator[None]:
+    """Each pass through these layers is refused unless they are still constant at that moment.
+
+    A model may change a layer's mode inside its own forward pass, and for large batches only, what
+    no probe sees. The check is gone afterwards, so that no copy and no release has it.
+    """
+    with ExitStack() as hooks:
+        for layer in layers:
+            handle = layer.register_forward_pre_hook(_require_constant)
+            hooks.callback(handle.remove)
+        yield
+
+
+def _require_constant(layer: nn.Module, _: Any) -> None:
+    why = _why_not_constant(layer)
+    if why:
+        raise InputError(
+            f"a frozen {type(layer).__name__} came to mix the examples of a batch",
+            got=why,
+            expected="evaluation mode with running statistics in every pass of private training",
+            fix="do not change its mode in forward(); or use GroupNorm:"
+            " privet.models.without_batchnorm(model)",
+        )
 
 
 def repair_of_mixing(layer: nn.Module) -> str:

@@ -1,6 +1,7 @@
 import pytest
 
 from privet.errors import InputError
+from privet.studies.robust_private import measuring
 from privet.studies.robust_private.protocol import Protocol, chosen_examples, on_both_scales
 
 
@@ -44,3 +45,29 @@ def test_examples_are_spread_evenly(digits):
 def test_bad_terms_are_refused(changes, said):
     with pytest.raises(InputError, match=said):
         Protocol(**changes)
+
+
+def test_the_precision_of_certificates_is_among_what_decides_on_them():
+    """Else a study would take those of another precision from an earlier run for its own."""
+    usual, coarse = Protocol(), Protocol(precision="tf32")
+    assert coarse.certifying == usual.certifying | {"precision": "tf32"}
+    assert usual.certifying == Protocol(precision="float32").certifying != coarse.certifying
+    assert coarse.attacking == usual.attacking
+    assert coarse.to_json()["certifying"]["precision"] == "tf32"
+
+
+@pytest.mark.parametrize(
+    ("precision", "last"), [("float32", False), ("tf32", True), ("bf16", True)]
+)
+def test_the_certifier_is_told_the_precision(monkeypatch, digits, precision, last):
+    told = {}
+
+    def certifier(*_, **given):
+        told.update(given)
+        raise InputError("enough is known")
+
+    monkeypatch.setattr(measuring, "certify", certifier)
+    asked = Protocol(precision=precision, examples=4)
+    found, _ = measuring.by_smoothing(None, digits, asked, lambda _: None)
+    assert "enough is known" in found["why"]
+    assert (told["precision"], told["channels_last"]) == (precision, last)

@@ -1,5 +1,6 @@
 """AdLM as published: the paper's figures, its loss, its noise, and what a card says of it."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -278,6 +279,24 @@ def test_a_resumed_run_ends_where_it_would_have_ended(small, tmp_path, options):
     one, other = resumed.model.state_dict(), whole.model.state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
     book.close()
+
+
+@pytest.mark.parametrize("sharing", ["shared_fixed", "per_example"])
+def test_what_was_drawn_under_another_key_is_forgotten(small, sharing):
+    """Restored after steps of its own, a trainer goes on as the one that was never interrupted."""
+    options = {"noise_sharing": sharing, "adaptive": False}
+    whole, other = trainer_of(small, **options), trainer_of(small, **options | {"noise_seed": 4})
+    for trainer in (whole, other):
+        for _ in range(2):
+            trainer.step()
+    units = torch.arange(5)
+    assert not torch.equal(whole.loss_noise, other.loss_noise)
+    assert not torch.equal(whole.input_noise(units), other.input_noise(units))
+    other.restore(copy.deepcopy(whole.state()))
+    assert torch.equal(whole.loss_noise, other.loss_noise)
+    assert torch.equal(whole.input_noise(units), other.input_noise(units))
+    x, y = (torch.from_numpy(part[:5]) for part in (small.train.x, small.train.y))
+    assert torch.equal(whole.loss(x, y), other.loss(x, y))
 
 
 def test_with_little_noise_it_learns_and_with_much_of_its_own_it_does_not(small):
