@@ -611,3 +611,24 @@ def test_a_norm_without_its_variance_is_an_input_error(fresh, make_data):
     model.norm.running_var = None
     with pytest.raises(InputError):
         private(model, make_data(), fresh)
+
+
+class ScaledAsItIs(Scaled):
+    """Nothing but `train` sets the mode of its BatchNorm; new ones are in training mode."""
+
+    def forward(self, x):
+        return self.head(self.norm(x))
+
+
+def test_a_scale_that_is_not_yet_fixed_is_refused(fresh, make_data):
+    """A private step takes the model in the mode that it is in."""
+    model, data = ScaledAsItIs(), make_data()
+    with pytest.raises(InputError, match=r"call model\.train\(\) first"):
+        private(model, data, fresh)
+    trainer = private(model.train(), data, fresh)
+    model.norm.train()  # and later on as well
+    with pytest.raises(InputError, match="got training mode"):
+        trainer.step(next(trainer.batches()))
+    model.train()
+    trainer.step(next(trainer.batches()))
+    assert trainer.next_step == 1

@@ -106,7 +106,9 @@ def kept_constant(layers: Iterable[nn.Module]) -> Iterator[None]:
     """Each pass through these layers is refused unless they are still constant at that moment.
 
     A model may change a layer's mode inside its own forward pass, and for large batches only, what
-    no probe sees. The check is gone afterwards, so that no copy and no release has it.
+    no probe sees. Or nobody called `model.train()`, which would have frozen it: a private step
+    takes the model in the mode that it is in. The check is gone afterwards, so that no
+    copy and no release has it.
     """
     with ExitStack() as hooks:
         for layer in layers:
@@ -122,8 +124,8 @@ def _require_constant(layer: nn.Module, _: Any) -> None:
             f"a frozen {type(layer).__name__} came to mix the examples of a batch",
             got=why,
             expected="evaluation mode with running statistics in every pass of private training",
-            fix="do not change its mode in forward(); or use GroupNorm:"
-            " privet.models.without_batchnorm(model)",
+            fix="call model.train() first, if that is what sets its mode, and do not change it in"
+            " forward(); or use GroupNorm: privet.models.without_batchnorm(model)",
         )
 
 
