@@ -27,7 +27,7 @@ from privet.synthesis.fitting import METHODS
 
 TINY = ("--model", "rows-16-0", "--epochs", "1")
 IMAGES = {"augment", "views", "input_noise", "recipe", "attacker", "public_attacker",
-          "attacker_digest", "attacker_data"}  # fmt: skip
+          "private_attacker", "attacker_digest", "attacker_data", "attacker_spent"}  # fmt: skip
 
 
 def made_up(folder):

@@ -74,7 +74,7 @@ def test_every_setting_is_known_to_be_one_or_the_other():
     neither = {
         "epsilon", "delta", "recipe", "device", "precision", "compile", "keep_keys",
         "checkpoint_every", "noise_seed", "adversarial", "canaries", "attacker",
-        "public_attacker", "attacker_digest", "attacker_data",
+        "public_attacker", "private_attacker", "attacker_digest", "attacker_data", "attacker_spent",
     }  # fmt: skip
     known = {*SEARCHABLE, *PLANNED, *neither}
     assert known == {field.name for field in fields(Settings)}
