@@ -2,7 +2,8 @@
 
 What was computed for earlier rows is kept (keys and values of the attention, and what is known of
 each column), so a row costs the same wherever it stands but for a look back at its stay. Stays that
-are over leave the batch.
+are over leave the batch. Everything lies where the network lies; chance comes from a generator on
+the CPU, whatever the device.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,8 @@ def draw_static(network: RowTransformer, n: int, generator: torch.Generator) -> 
     def logits(codes: Tensor) -> Tensor:
         return network.static_logits(network.static_inputs(codes))
 
-    return _one_after_the_other(n, network.sizes.static, logits, generator)
+    where = network.gap_times.device
+    return _one_after_the_other(n, network.sizes.static, logits, generator, where)
 
 
 @torch.inference_mode()
@@ -52,7 +54,8 @@ def draw_codes(network: RowTransformer, static: Tensor, generator: torch.Generat
     sizes = network.sizes
     statics, columns, n = len(sizes.static), len(sizes.temporal), len(static)
     fixed = statics + len(sizes.outcomes)
-    codes = torch.zeros(n, 1 + sizes.steps, max(fixed, 1 + columns), dtype=torch.uint8)
+    shape = (n, 1 + sizes.steps, max(fixed, 1 + columns))
+    codes = torch.zeros(shape, dtype=torch.uint8, device=static.device)
     codes[:, 0, :statics] = static.to(torch.uint8)
     batch = Batch.begun(network, network.static_inputs(static), generator)
     for step in range(sizes.steps):
@@ -67,14 +70,14 @@ def draw_codes(network: RowTransformer, static: Tensor, generator: torch.Generat
             break
     left = ~batch.over
     codes[batch.place[left], 0, statics:fixed] = batch.outcomes(left, generator)
-    drawn_codes: Codes = codes.numpy()
+    drawn_codes: Codes = codes.cpu().numpy()
     return drawn_codes
 
 
 def _drawn_habits(network: RowTransformer, static: Tensor, generator: torch.Generator) -> Tensor:
     """Habits of stays with these static inputs, column by column."""
     n, columns, width = len(static), len(network.sizes.temporal), static.shape[1]
-    matrix, habits = network.habit_order.matrix(), torch.zeros(n, columns, dtype=torch.long)
+    matrix, habits = network.habit_order.matrix(), static.new_zeros(n, columns, dtype=torch.long)
     logits = network.habit_shift((static @ matrix[:, :width].T).reshape(n, columns, -1))
     for f in range(columns):
         habits[:, f] = drawn(logits[:, f], generator)
@@ -90,9 +93,10 @@ def _one_after_the_other(
     levels: tuple[int, ...],
     logits: Callable[[Tensor], Tensor],
     generator: torch.Generator,
+    device: torch.device,
 ) -> Tensor:
     """Codes of columns, each given those before it; `logits` are of all options."""
-    codes = torch.zeros(n, len(levels), dtype=torch.long)
+    codes = torch.zeros(n, len(levels), dtype=torch.long, device=device)
     for place in range(len(levels)):
         part = torch.split(logits(codes), [count + 1 for count in levels], 1)[place]
         codes[:, place] = drawn(part, generator)
@@ -102,7 +106,7 @@ def _one_after_the_other(
 def drawn(logits: Tensor, generator: torch.Generator) -> Tensor:
     """One option for each row."""
     upto = logits.softmax(-1).cumsum(-1)
-    level = torch.rand(len(logits), 1, generator=generator) * upto[:, -1:]
+    level = torch.rand(len(logits), 1, generator=generator).to(upto.device) * upto[:, -1:]
     return (upto <= level).sum(-1).clamp_max(logits.shape[1] - 1)
 
 
@@ -133,26 +137,26 @@ class Batch:
     def begun(cls, network: RowTransformer, static: Tensor, generator: torch.Generator) -> "Batch":
         """Before the first row of stays with these static inputs."""
         n, columns = len(static), len(network.sizes.temporal)
-        nothing = torch.zeros(n, columns)
+        nothing, none = static.new_zeros(n, columns), static.new_zeros(n)
         kept = [
-            torch.zeros(n, layer.heads, network.sizes.steps, network.width // layer.heads)
+            static.new_zeros(n, layer.heads, network.sizes.steps, network.width // layer.heads)
             for layer in network.layers
         ]
         return cls(
             network=network,
-            place=torch.arange(n),
+            place=torch.arange(n, device=static.device),
             static=static,
             habits=_drawn_habits(network, static, generator),
-            over=torch.zeros(n, dtype=torch.bool),
-            gap=torch.zeros(n, dtype=torch.long),
-            time=torch.zeros(n),
+            over=none.bool(),
+            gap=none.long(),
+            time=none,
             last=nothing,
             last_code=nothing.long(),
             total=nothing.clone(),
             count=nothing.clone(),
             at=nothing.clone(),
             measured=nothing.clone(),
-            hidden=torch.zeros(n, network.width),
+            hidden=static.new_zeros(n, network.width),
             keys=kept,
             values=[torch.zeros_like(k) for k in kept],
         )
@@ -209,10 +213,10 @@ class Batch:
         n, columns = logits.shape
         matrix = self.network.with_measured.matrix()
         shares = shares_of(gap, gap.new_tensor(self.network.sizes.gap))
-        logits = logits + mask_inputs(shares, torch.zeros(n, columns)) @ matrix.T
-        chance = torch.logit(torch.rand(n, columns, generator=generator))
+        measured = torch.zeros_like(logits)
+        logits = logits + mask_inputs(shares, measured) @ matrix.T
+        chance = torch.logit(torch.rand(n, columns, generator=generator)).to(logits.device)
         chance = torch.where(self.habits == NEVER, torch.inf, chance)
-        measured = torch.zeros(n, columns)
         for f in range(columns):
             measured[:, f] = (chance[:, f] < logits[:, f]).float()
             if f + 1 < columns:
@@ -268,7 +272,7 @@ class Batch:
             mean=self.total[chosen] / count.clamp_min(1.0),
             count=count,
             time=self.time[chosen],
-            length=torch.full((len(count),), float(self.step)),
+            length=count.new_full((len(count),), float(self.step)),
             sizes=sizes,
         )
         static = self.static[chosen]
@@ -276,7 +280,10 @@ class Batch:
         def logits(codes: Tensor) -> Tensor:
             return self.network.outcome_logits(summary, codes, static)
 
-        return _one_after_the_other(len(summary), sizes.outcomes, logits, generator).to(torch.uint8)
+        drawn_now = _one_after_the_other(
+            len(summary), sizes.outcomes, logits, generator, summary.device
+        )
+        return drawn_now.to(torch.uint8)
 
     def without_finished(self) -> "Batch":
         """The stays that go on, once many others are over."""

@@ -34,10 +34,10 @@ TRIED: Final = 50_000  # draws before that is judged
 def sample(
     release: Release, n: int, *, where: Sequence[str] = (), seed: int | None = None
 ) -> Iterator[PatientRecords]:
-    """Chunks of n synthetic stays in all.
+    """Chunks of n synthetic stays in all, drawn where the network lies.
 
     Args:
-        release: made by `privet synthesize fit`.
+        release: made by `privet synthesize fit`; move its `model` to draw on another device.
         n: how many stays; each is a patient of its own.
         where: conditions, as "age>=60".
         seed: to draw the same again; default: a new one.
@@ -112,9 +112,9 @@ class Sampler:
         codes, values, have = [], [], 0
         while have < n:
             drawn = draw_static(self.network, max(n - have, 256), self.generator)
-            decoded = decode_static(drawn.numpy().astype(np.uint8), self.schema, self.rng)
+            decoded = decode_static(drawn.cpu().numpy().astype(np.uint8), self.schema, self.rng)
             good = self.conditions.met_by_static(decoded)
-            codes.append(drawn[torch.from_numpy(good)])
+            codes.append(drawn[torch.from_numpy(good).to(drawn.device)])
             values.append(decoded[good])
             have += int(good.sum())
             self.begun, self.let_in = self.begun + len(drawn), self.let_in + int(good.sum())
