@@ -58,5 +58,20 @@ def test_correlations_of_few_rows_are_left_out(make_records, beside):
     values = records.values.copy()
     values[30:, 1] = np.nan
     few = replace(records, values=values)
-    figures = compare(beside(records, few)).figures
+    figures = compare(beside(few, records)).figures
     assert figures["rows_left_out"] == 5  # with pulse, below, and three words
+
+
+def test_what_the_candidate_has_too_few_of_counts_as_nothing_met(make_records, beside):
+    """Else a generator that never measures two columns together would be let off their pair."""
+    records = make_records(300)
+    values = records.values.copy()
+    values[30:, 1] = np.nan
+    few = replace(records, values=values)
+    figures = compare(beside(records, few)).figures
+    names, real, _ = row_correlations(Side(records))
+    pair = names.index("above"), names.index("below")
+    assert figures["rows_left_out"] == 0
+    assert figures["rows_largest"] == pytest.approx(abs(real[pair]))
+    assert figures["rows_largest"] > 0.5
+    assert figures["lag"]["above"]["error"] == pytest.approx(persistence(Side(records), 1))

@@ -6,7 +6,6 @@ records are clustered separately.
 """
 
 import warnings
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -14,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from privet.synthesis.evaluation.flattened import Vectors, flattened, sequences
+from privet.synthesis.evaluation.flattened import Vectors, flattened
 from privet.synthesis.evaluation.measure import (
     Comparison,
     Figures,
@@ -22,11 +21,14 @@ from privet.synthesis.evaluation.measure import (
     Measure,
     Outcome,
 )
-from privet.synthesis.evaluation.side import Floats, Side
+from privet.synthesis.evaluation.side import Floats
 
 MOST: Final = 2_000  # stays of either side, drawn at random
 CLUSTERS: Final = 3
 SEEDS: Final = 5
+
+Centres = tuple[Floats, ...]
+"""(clusters, numbers) of each seed."""
 
 
 def compare(comparison: Comparison) -> Outcome:
@@ -38,25 +40,24 @@ def compare(comparison: Comparison) -> Outcome:
 
 def cluster_similarity(real: Vectors, other: Vectors, seed: int = 0) -> Figures:
     """Sum of distances and mean of cosines of paired centres; means and deviations over seeds."""
-    found = [_paired(_centres(real, s), _centres(other, s)) for s in range(seed, seed + SEEDS)]
+    found = similarity(*(centres_by_seed(vectors, seed) for vectors in (real, other)))
+    return found | {"stays": [len(real), len(other)]}
+
+
+def centres_by_seed(vectors: Vectors, seed: int) -> Centres:
+    """The centres of the clusters that each seed finds."""
+    return tuple(_centres(vectors, s) for s in range(seed, seed + SEEDS))
+
+
+def similarity(real: Centres, other: Centres) -> Figures:
+    """The same of centres that are found already, seed by seed."""
+    found = [_paired(a, b) for a, b in zip(real, other, strict=True)]
     distances, cosines = np.array(found).T
     return {
         "minkowski_sum": distances.mean(),
         "minkowski_sd": distances.std(ddof=1),
         "cosine_mean": cosines.mean(),
         "cosine_sd": cosines.std(ddof=1),
-        "stays": [len(real), len(other)],
-    }
-
-
-def by_feature(real: Side, other: Side, columns: Sequence[str], seed: int = 0) -> Figures:
-    """The same of single temporal columns, as in the thesis (its table has time, pulse, SBP)."""
-    names = [feature.name for feature in real.schema.temporal]
-    cells = [sequences(side) for side in (real, other)]
-    places = {name: 1 + names.index(real.schema.feature(name).name) for name in columns}
-    return {
-        name: cluster_similarity(cells[0][:, :, place], cells[1][:, :, place], seed)
-        for name, place in places.items()
     }
 
 

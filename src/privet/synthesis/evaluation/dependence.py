@@ -1,8 +1,9 @@
 """How columns hang together: with each other, and with themselves a measurement later.
 
 Columns as numbers on [0, 1]; a categorical one as one indicator for each word. A correlation rests
-on the rows (or stays) in which both are there; those that rest on fewer than `ENOUGH` on either
-side are not compared, and counted.
+on the rows (or stays) in which both are there. Those that rest on fewer than `ENOUGH` real ones are
+not compared, and counted. Where only the candidate has too few, it counts as 0: a candidate that
+never measures two columns together has not met their correlation.
 """
 
 from typing import Final
@@ -69,8 +70,9 @@ def stay_correlations(side: Side) -> Matrix:
 
 
 def _differences(real: Matrix, other: Matrix) -> Figures:
-    enough = np.minimum(real[2], other[2]) >= ENOUGH
-    apart = np.where(enough, other[1] - real[1], np.nan)
+    enough = real[2] >= ENOUGH
+    theirs = np.where(other[2] >= ENOUGH, other[1], 0.0)
+    apart = np.where(enough, theirs - real[1], np.nan)
     return {
         "errors": np.abs(off_diagonal(apart)),
         "left_out": int((np.triu(~enough, 1)).sum()),
@@ -99,7 +101,7 @@ def _persistence(real: Side, other: Side) -> dict[str, Figures]:
     found: dict[str, Figures] = {}
     for place, feature in enumerate(real.schema.temporal):
         a, b = persistence(real, place), persistence(other, place)
-        apart = None if a is None or b is None else abs(a - b)
+        apart = None if a is None else abs(a - (b or 0.0))
         found[feature.name] = {"real": a, "other": b, "error": apart}
     return found
 

@@ -23,12 +23,14 @@ class Comparison:
         test: real records that nobody learned from: what the candidate is compared with.
         train: real records that the generator learned from.
         seed: of everything drawn at random.
+        device: where networks of measures are trained.
     """
 
     candidate: Side
     test: Side
     train: Side
     seed: int = 0
+    device: str = "cpu"
 
     def rng(self, purpose: str) -> np.random.Generator:
         """A generator of its own for each purpose, whichever measures are asked for."""

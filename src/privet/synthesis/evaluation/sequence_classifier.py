@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from privet.data.records.features import Numeric
 from privet.errors import InputError
@@ -39,7 +40,8 @@ NAME: Final = "classes-of"
 class CnnLstm(nn.Module):
     """Three convolutions over the rows, a bidirectional LSTM, the mean over rows that are there.
 
-    Numbers are first standardised by `centre` and `scale`, those of the training rows.
+    Numbers are first standardised by `centre` and `scale`, those of the training rows. Rows that
+    are not there have no part in anything, so it does not matter how many of them are handed in.
     """
 
     centre: Tensor
@@ -50,19 +52,24 @@ class CnnLstm(nn.Module):
         self.register_buffer("centre", centre)
         self.register_buffer("scale", scale)
         widths = (len(centre), CHANNELS, CHANNELS, CHANNELS)
-        layers: list[nn.Module] = []
-        for a, b in pairwise(widths):
-            layers += [nn.Conv1d(a, b, 3, padding=1), nn.ReLU()]
-        self.convolutions = nn.Sequential(*layers)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(a, b, 3, padding=1) for a, b in pairwise(widths)
+        )
         self.lstm = nn.LSTM(CHANNELS, HIDDEN, batch_first=True, bidirectional=True)
         self.out = nn.Linear(2 * HIDDEN, classes)
 
     def forward(self, x: Tensor, there: Tensor) -> Tensor:
-        """Scores of the classes, of (stays, rows, numbers) and (stays, rows)."""
-        x = (x - self.centre) / self.scale * there[..., None]
-        rows, _ = self.lstm(self.convolutions(x.transpose(1, 2)).transpose(1, 2))
+        """Scores of the classes, of (stays, rows, numbers) and (stays, rows), absent rows last."""
+        lengths = there.sum(dim=1).long().clamp(min=1).cpu()
+        most = int(lengths.max())
+        x, there = x[:, :most], there[:, :most, None]
+        x = (x - self.centre) / self.scale * there
+        for convolution in self.convolutions:
+            x = convolution(x.transpose(1, 2)).transpose(1, 2).relu() * there
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        rows, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
         weights = there / there.sum(dim=1, keepdim=True).clamp(min=1)
-        scores: Tensor = self.out((rows * weights[..., None]).sum(dim=1))
+        scores: Tensor = self.out((rows * weights).sum(dim=1))
         return scores
 
 
@@ -90,8 +97,10 @@ def compare(comparison: Comparison, *, column: str, epochs: int = EPOCHS) -> Out
     labels = stay_means(train, place)
     if np.isfinite(labels).sum() < CLASSES:
         return Outcome(figures={"percent": 100 / CLASSES, "why": "too few training stays have it"})
-    model = _trained(*_prepared(train, place, labels, edges), epochs, comparison.seed)
-    return Outcome(figures=_tested(model, *_prepared(comparison.test, place, real, edges)))
+    x, there, y = (part.to(comparison.device) for part in _prepared(train, place, labels, edges))
+    model = _trained(x, there, y, epochs, comparison.seed)
+    tested = (part.to(comparison.device) for part in _prepared(comparison.test, place, real, edges))
+    return Outcome(figures=_tested(model, *tested))
 
 
 def _some(values: Floats) -> bool:
@@ -127,7 +136,7 @@ def _trained(x: Tensor, there: Tensor, y: Tensor, epochs: int, seed: int) -> Cnn
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         rows = x[there > 0]
-        model = CnnLstm(rows.mean(dim=0), rows.std(dim=0).clamp(min=1e-3))
+        model = CnnLstm(rows.mean(dim=0).cpu(), rows.std(dim=0).clamp(min=1e-3).cpu()).to(x.device)
         optimiser = torch.optim.Adam(model.parameters(), lr=2e-3)
         for _ in range(epochs):
             for batch in torch.split(torch.randperm(len(y)), min(BATCH, max(4, len(y) // 16))):
@@ -141,8 +150,8 @@ def _trained(x: Tensor, there: Tensor, y: Tensor, epochs: int, seed: int) -> Cnn
 @torch.no_grad()
 def _tested(model: CnnLstm, x: Tensor, there: Tensor, y: Tensor) -> Figures:
     batches = zip(torch.split(x, 512), torch.split(there, 512), strict=True)
-    chances = torch.cat([model(a, b) for a, b in batches]).softmax(dim=1).double().numpy()
-    truth = y.numpy()
+    chances = torch.cat([model(a, b) for a, b in batches]).softmax(dim=1).double().cpu().numpy()
+    truth = y.cpu().numpy()
     right = share(int((chances.argmax(axis=1) == truth).sum()), len(truth))
     area = macro_auroc(chances, np.arange(CLASSES), truth)
     return {"percent": 100 * right["share"], "accuracy": right, "auroc": area["auroc"]}

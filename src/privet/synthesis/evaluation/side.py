@@ -1,6 +1,6 @@
 """One set of records as the measures see it: within public bounds, what many need computed once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar, final
 
@@ -28,16 +28,16 @@ class Side:
         most = records.schema.max_steps
         longest = int(records.lengths.max(initial=0))
         self.records = records.first_steps(most) if longest > most else records
-        self._kept: dict[Callable[..., Any], Any] = {}
+        self._kept: dict[tuple[Callable[..., Any], tuple[Hashable, ...]], Any] = {}
 
     def __len__(self) -> int:
         return len(self.records)
 
-    def once(self, make: Callable[["Side"], T]) -> T:
-        """`make(self)`, computed the first time and then kept."""
-        if make not in self._kept:
-            self._kept[make] = make(self)
-        found: T = self._kept[make]
+    def once(self, make: Callable[..., T], *given: Hashable) -> T:
+        """`make(self, *given)`, computed the first time and then kept."""
+        if (make, given) not in self._kept:
+            self._kept[make, given] = make(self, *given)
+        found: T = self._kept[make, given]
         return found
 
     @property
