@@ -144,12 +144,12 @@ class RowTransformer(nn.Module):
         self.with_measured = Triangular(_mask_order(columns), gain=GAINS["measured"])
         self.with_values = Triangular(_value_order(columns, k), gain=GAINS["values"])
         self.cells = Cells(_basis(sizes), sizes.temporal, gain=GAINS["shift"])
-        self.static_order = Triangular(_block_order(sizes.static), gain=GAINS["static"])
+        self.static_order = Triangular(block_order(sizes.static), gain=GAINS["static"])
         self.static_shift = Shift(static, gain=GAINS["shift"])
         self.habit_order = Triangular(_habit_order(columns, static), gain=GAINS["habits"])
         self.habit_shift = Shift(columns, habits, gain=GAINS["shift"])
         self.outcome = silent(columns * SUMMARY + static + TIMES + 1, outcomes, bias=False)
-        self.outcome_order = Triangular(_block_order(sizes.outcomes), gain=GAINS["outcome shift"])
+        self.outcome_order = Triangular(block_order(sizes.outcomes), gain=GAINS["outcome shift"])
         self.outcome_shift = Shift(outcomes, gain=GAINS["outcome shift"])
 
     @property
@@ -532,7 +532,7 @@ def _habit_order(columns: int, static: int) -> Tensor:
     return torch.cat([torch.ones(len(before), static), before, before], 1).bool()
 
 
-def _block_order(levels: tuple[int, ...]) -> Tensor:
+def block_order(levels: tuple[int, ...]) -> Tensor:
     """Options of a column see those of the columns before."""
     owner = torch.tensor([place for place, n in enumerate(levels) for _ in range(n + 1)])
     if not len(owner):
