@@ -1,9 +1,9 @@
-"""Published mechanisms under audit, as their public code has them; one file each."""
+"""Published mechanisms under audit, as their public code or text has them; one file each."""
 
 from typing import Final
 
 from privet.audits.mechanism import Entry
-from privet.audits.papers import adlm, securesgd, stobatch, transdenoiser
+from privet.audits.papers import adlm, igamt, securesgd, stobatch, transdenoiser
 
 PAPERS: Final[dict[str, Entry]] = {
     "adlm": Entry(
@@ -20,6 +20,26 @@ PAPERS: Final[dict[str, Entry]] = {
         kind="paper",
         summary="AdLM (2017): relevance of a network that is trained on the records.",
         make=adlm.relevances,
+    ),
+    "igamt": Entry(
+        kind="paper",
+        summary="IGAMT, thesis: the imitator learns from the records without noise.",
+        make=igamt.thesis,
+    ),
+    "igamt-aaai": Entry(
+        kind="paper",
+        summary="IGAMT, AAAI: noise on the last layer, exact gradients in the body.",
+        make=igamt.aaai,
+    ),
+    "igamt-clipping": Entry(
+        kind="paper",
+        summary="IGAMT: clips the mean of the batch, and adds noise that does not know C.",
+        make=igamt.clipping,
+    ),
+    "igamt-sound": Entry(
+        kind="paper",
+        summary="IGAMT with every record clipped and noised: keeps its claim (a minute).",
+        make=igamt.sound,
     ),
     "securesgd": Entry(
         kind="paper",
