@@ -34,6 +34,7 @@ SHAPES = [
     Geometry.per_layer({"head": 0.3}),
     Geometry.weighted(),
     Geometry.weighted({"stem": 5}),
+    Geometry.by_part({"stem": 0.6, "head": 0.8}),
 ]
 
 
@@ -74,6 +75,53 @@ def test_per_layer_shares_the_norm_and_uses_all_of_it():
     expected = {"stem": 0.1 / math.sqrt(6), "layer": 0.1 / math.sqrt(6), "head": 0.2 / math.sqrt(6)}
     assert norms == pytest.approx(expected, rel=2e-5)
     assert math.hypot(*expected.values()) == pytest.approx(0.1)
+
+
+def test_parts_are_clipped_apart_and_then_all_together():
+    """Radii 0.6 and 0.8 of long parts use the whole norm, and a third part none of it."""
+    clipper = clipper_of(Geometry.by_part({"stem": 0.6, "head": 0.8}), 0.1)
+    x, y = CASE.batch(3, size=100.0)
+    with torch.no_grad():
+        clipper.model.head.weight *= 100
+    rows = loop_rows(clipper.model, cross_entropy, x, y)
+    masks = {name: layer_mask(clipper.model, name) for name in ("stem", "layer", "head")}
+    expected = torch.zeros_like(rows[0])
+    for row in rows:
+        parts = {name: mask * row for name, mask in masks.items()}
+        radii = {"stem": 0.06, "head": 0.08, "layer": 0.1}
+        cut = sum(p * min(1.0, radii[n] / float(p.norm())) for n, p in parts.items())
+        expected += cut * min(1.0, 0.1 / float(cut.norm()))
+    found = clipper.clipped_sum(x, y).double()
+    assert (found - expected).norm() <= 1e-4 * expected.norm()
+
+
+def test_a_part_is_all_below_a_module():
+    model = nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4)), nn.Linear(4, 2))
+    assert dict(Geometry.by_part({"0": 0.5}).resolved(model).numbers) == {"0": 0.5, "": 1.0}
+    narrow = Geometry.by_part({"0": 0.5, "0.1": 0.2}).resolved(model)
+    assert dict(narrow.numbers) == {"0": 0.5, "0.1": 0.2, "": 1.0}
+    with pytest.raises(InputError, match="unknown part"):
+        Geometry.by_part({"2": 0.5}).resolved(model)
+    with pytest.raises(InputError, match="bad number for part"):
+        Geometry.by_part({"0": 1.5})
+
+
+def test_both_clippers_agree_by_part():
+    clippers = [
+        clipper_of(Geometry.by_part({"stem": 0.3}), 0.1, kind)
+        for kind in (FastClipper, ReferenceClipper)
+    ]
+    x, y = CASE.batch(5, size=3.0)
+    fast, slow = (clipper.clipped_sum(x, y).double() for clipper in clippers)
+    assert (fast - slow).norm() <= 1e-5 * slow.norm()
+
+
+def test_a_unit_that_is_broken_in_one_part_counts_nothing():
+    clipper = clipper_of(Geometry.by_part({"stem": 0.6, "head": 0.8}), 1.0)
+    x, y = CASE.batch(2)
+    alone = clipper.clipped_sum(x[:1], y[:1])
+    x[1] = torch.nan
+    assert torch.allclose(clipper.clipped_sum(x, y), alone, atol=1e-6)
 
 
 def test_weighted_clipping_keeps_the_direction_in_scaled_coordinates():

@@ -20,6 +20,7 @@ from privet.engine.averaging import WeightAverage
 from privet.engine.examples import Augmentation, Examples, Rows
 from privet.engine.generators import drawing_at
 from privet.engine.summing import MOST_ROWS, pieces
+from privet.privacy.phases import enter_phase
 from privet.privacy.precision import Precision
 from privet.privacy.probing import undisturbed
 from privet.privacy.randomness import SecretStream
@@ -94,6 +95,7 @@ class PlainTrainer:
     def step(self) -> None:
         """The gradient of the mean loss over the units whose turn it is, and an update."""
         units = self._order.at(len(self._examples), self.next_step)
+        enter_phase(self.model, self.next_step, self.plan.steps)
         self.optimizer.zero_grad(set_to_none=True)
         with (
             self._precision.products(self._device),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from privet.data.dataset import Dataset
 from privet.data.identity import entered_in_ledger
@@ -38,6 +38,7 @@ from privet.models.fronted import Fronted
 from privet.privacy.clipping import Clipper, PerExampleLoss, cross_entropy, make_clipper
 from privet.privacy.factorisation import Workload, optimal_coefficients
 from privet.privacy.geometry import FLAT, Geometry
+from privet.privacy.phases import in_phase, phases_of
 from privet.privacy.precision import Precision, find_precision
 from privet.privacy.randomness import Randomness
 from privet.privacy.separation import (
@@ -194,8 +195,10 @@ def assemble(
     device = next(model.parameters()).device
     precision = find_precision(extras.precision, device)
     probe = made_up_batch(data, device)
-    require_fitting(model, loss, data, probe)
-    require_separate_examples(model, probe[0])
+    for phase in phases_of(model):
+        with in_phase(model, phase):
+            require_fitting(model, loss, data, probe)
+            require_separate_examples(model, probe[0])
     constant = constant_layers(model)
     require_all_updated(model, optimizer)
     examples = Examples.of(
@@ -204,7 +207,7 @@ def assemble(
     trained, augmentation, adversary = model, extras.augmentation, extras.adversary
     drawn_for = (augmentation, adversary, data.train.units)
     chosen_by_torch = any(part is not None for part in drawn_for)
-    draws_by_torch = chosen_by_torch or draws_by_itself(model, loss, probe)
+    draws_by_torch = chosen_by_torch or _draws_by_itself(model, loss, probe)
     if augmentation is not None:  # refused now, not in the first step, which would be charged
         require_views(augmentation, probe[0])
     if adversary is not None:
@@ -219,14 +222,7 @@ def assemble(
         trained, augmentation = model.head, None
         probe = (model.front(probe[0]).detach(), probe[1])
     with kept_constant(constant):
-        clipper = make_clipper(
-            trained,
-            loss,
-            plan.clip_norm,
-            probe=probe,
-            geometry=extras.geometry,
-            precision=precision,
-        )
+        clipper = _clipper_of_all_phases(trained, loss, plan, probe, extras.geometry, precision)
     _require_precision(clipper, precision)
     pays = compiling_pays(plan, device)
     return PrivateTrainer(
@@ -248,6 +244,36 @@ def assemble(
         compiled=pays if extras.compiled is None else extras.compiled,
         canaries=extras.canaries,
     )
+
+
+def _clipper_of_all_phases(
+    model: nn.Module,
+    loss: PerExampleLoss,
+    plan: Plan,
+    probe: tuple[Tensor, Tensor],
+    geometry: Geometry,
+    precision: Precision,
+) -> Clipper:
+    """Tried in every phase: the fast clipper, unless one of them needs the other."""
+    clippers = []
+    for phase in phases_of(model):
+        with in_phase(model, phase):
+            clippers.append(
+                make_clipper(
+                    model, loss, plan.clip_norm, probe=probe, geometry=geometry, precision=precision
+                )
+            )
+    slow = [clipper for clipper in clippers if clipper.note]
+    return (slow or clippers)[0]
+
+
+def _draws_by_itself(model: nn.Module, loss: PerExampleLoss, probe: tuple[Tensor, Tensor]) -> bool:
+    """In any phase."""
+    for phase in phases_of(model):
+        with in_phase(model, phase):
+            if draws_by_itself(model, loss, probe):
+                return True
+    return False
 
 
 def compiling_pays(plan: Plan, device: torch.device) -> bool:

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Final, final
 
 import torch
@@ -23,6 +22,7 @@ from privet.engine.adversary import Adversary, attacked
 from privet.engine.examples import Augmentation, Examples
 from privet.privacy.clipping import Clipper, FastClipper, trainable
 from privet.privacy.fixed import FixedSum, fixed_size
+from privet.privacy.phases import phase_of
 from privet.privacy.probing import undisturbed
 from privet.privacy.tracing import by_torch
 from privet.privacy.units import Units
@@ -63,6 +63,7 @@ class BatchSum:
     probe: tuple[Tensor, Tensor] | None = None
     compiled: bool = False
     note: str = field(default="", init=False)
+    _made: dict[str, FixedSum | None] = field(default_factory=dict, init=False)  # by phase
 
     def of(self, units: Tensor, draws: Draws, meanwhile: Callable[[], object]) -> Tensor:
         """The sum over these units; `meanwhile` runs while a device works."""
@@ -86,12 +87,18 @@ class BatchSum:
         """Make what is made once: it moves the weights, and leaves them as they were."""
         _ = self.fixed
 
-    @cached_property
+    @property
     def fixed(self) -> FixedSum | None:
         """A step of one size, where that is faster than the clipper as it is.
 
-        Made when it is first used, in the mode that the model is trained in.
+        Made when it is first used, in the mode and the phase that the model is trained in.
         """
+        phase = phase_of(self.clipper.model)
+        if phase not in self._made:
+            self._made[phase] = self._fixed()
+        return self._made[phase]
+
+    def _fixed(self) -> FixedSum | None:
         if self.probe is None:
             return None
         if self.probe[0].device.type != "cuda" and not self.compiled:

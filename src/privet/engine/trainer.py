@@ -39,6 +39,7 @@ from privet.privacy.correlated import History
 from privet.privacy.describing import describe
 from privet.privacy.geometry import Geometry
 from privet.privacy.noise import GaussianNoise, name_of
+from privet.privacy.phases import enter_phase
 from privet.privacy.probing import undisturbed
 from privet.privacy.randomness import Randomness, SecretStream
 from privet.privacy.separation import constant_layers, kept_constant
@@ -157,6 +158,7 @@ class PrivateTrainer:
     def _take(self, batch: Batch) -> None:
         with self.ranks.agreed():
             self.untouched.require()
+            enter_phase(self.model, batch.step, self.plan.steps)
             self._summing.prepare()  # tries weights out and puts them back
             self.untouched.note()
             self.account.charge(batch.step)

@@ -26,7 +26,7 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor, nn
 
-from privet.privacy.geometry import BY_INPUT, Geometry, layer_of, trainable
+from privet.privacy.geometry import BY_INPUT, BY_PART, Geometry, layer_of, part_of, trainable
 from privet.privacy.probing import (
     draws,
     exact,
@@ -214,6 +214,9 @@ def clipped_by_hand(rows: Tensor, model: nn.Module, geometry: Geometry, clip_nor
         by_input = rows.new_tensor(list(numbers.values()), dtype=torch.float64)
         first = parts[0].reshape(len(rows), -1, len(by_input)) * by_input
         return _clipped(torch.cat([first.flatten(1), *parts[1:]], 1), clip_norm).sum(0)
+    if geometry.name == BY_PART:
+        owners = [part_of(name, numbers) for name in trainable(model)]
+        return _clipped(_by_part(parts, owners, numbers, clip_norm), clip_norm).sum(0)
     if geometry.name != "per-layer":
         scales = [numbers[layer] if numbers else 1.0 for layer in layers]
         scaled = [scale * part for scale, part in zip(scales, parts, strict=True)]
@@ -226,6 +229,20 @@ def clipped_by_hand(rows: Tensor, model: nn.Module, geometry: Geometry, clip_nor
         total = _clipped(joined, clip_norm * share / length).sum(0)
         sums |= dict(zip(own, torch.split(total, [sizes[j] for j in own]), strict=True))
     return torch.cat([sums[j] for j in range(len(sizes))])
+
+
+def _by_part(
+    parts: Sequence[Tensor], owners: Sequence[str], radii: Mapping[str, float], clip_norm: float
+) -> Tensor:
+    """Rows in which each part is clipped by itself."""
+    shortened = list(parts)
+    for part, radius in radii.items():
+        own = [j for j, owner in enumerate(owners) if owner == part]
+        clipped = _clipped(torch.cat([parts[j] for j in own], 1), clip_norm * radius)
+        pieces = torch.split(clipped, [parts[j].shape[1] for j in own], 1)
+        for j, piece in zip(own, pieces, strict=True):
+            shortened[j] = piece
+    return torch.cat(shortened, 1)
 
 
 def _clipped(rows: Tensor, clip_norm: float) -> Tensor:

@@ -9,12 +9,17 @@ itself). A parameter that several layers share belongs to the first.
 | per-layer | ||g_l|| <= C_l for each layer l, with sum_l C_l^2 = C^2  | shares s_l; C_l ~ s_l |
 | weighted  | sum_l w_l^2 ||g_l||^2 <= C^2                             | weights w_l           |
 | by-input  | sum_j w_j^2 ||g_1j||^2 + sum_l>1 ||g_l||^2 <= C^2        | weights w_j           |
+| by-part   | ||g_p|| <= r_p C for each part p, and ||g|| <= C         | r_p, at most 1        |
 
 By input: g_1j is the gradient of those weights of the first layer, an `nn.Linear`, that input j is
 multiplied with; the bias of that layer counts among the others.
 
-Guarantee: in the coordinates u = W g (W = 1 but for the last two), every region lies in the ball of
-radius C. So the sum of clipped gradients has L2 sensitivity C under add/remove of one unit, and
+By part: a part is all below a module, "" what no other part holds. Each is shortened by itself,
+then all of it where it is still too long: that never happens if the r_p of the parts that learn in
+one step have squares that add up to 1. Parts that learn in different steps may have the whole.
+
+Guarantee: in the coordinates u = W g (W = 1 but for weighted and by-input), every region lies in
+the ball of radius C. So the sum of clipped gradients has L2 sensitivity C under add/remove of one unit, and
 isotropic Gaussian noise of standard deviation sigma C added to it is the Gaussian mechanism with
 noise multiplier sigma. Going back to the parameters' own coordinates (g = W^-1 u, public W) is
 post-processing; seen there, the noise is anisotropic with the public covariance (sigma C)^2 W^-2.
@@ -41,6 +46,8 @@ EXTREME_NUMBER: Final = 1e9  # beyond, float32 loses the products with a gradien
 
 GEOMETRIES: Final = ("flat", "per-layer", "weighted")  # that a name alone stands for
 BY_INPUT: Final = "by-input"
+BY_PART: Final = "by-part"
+_KINDS: Final = {**dict.fromkeys(GEOMETRIES, "layer"), BY_INPUT: "input", BY_PART: "part"}
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -51,6 +58,11 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 def layer_of(parameter: str) -> str:
     """The path of the module that owns a parameter."""
     return parameter.rpartition(".")[0]
+
+
+def part_of(parameter: str, parts: Iterable[str]) -> str:
+    """The narrowest of the parts that holds a parameter; "" for none."""
+    return max((part for part in parts if parameter.startswith(f"{part}.")), key=len, default="")
 
 
 def layer_sizes(model: nn.Module) -> dict[str, int]:
@@ -74,22 +86,21 @@ class Geometry:
     numbers: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.name not in (*GEOMETRIES, BY_INPUT):
+        if self.name not in _KINDS:
             raise InputError(
                 "unknown clipping geometry",
                 got=f"'{self.name}'",
-                expected=f"one of {', '.join((*GEOMETRIES, BY_INPUT))}",
+                expected=f"one of {', '.join(_KINDS)}",
             )
         if self.name == "flat" and self.numbers:
             raise InputError("flat clipping has no numbers", got=dict(self.numbers))
-        kind = "input" if self.name == BY_INPUT else "layer"
+        most = 1.0 if self.name == BY_PART else EXTREME_NUMBER
         for name, number in self.numbers:
-            if not 1 / EXTREME_NUMBER <= number <= EXTREME_NUMBER:
+            if not 1 / EXTREME_NUMBER <= number <= most:
                 raise InputError(
-                    f"bad number for {kind} '{name}'",
+                    f"bad number for {_KINDS[self.name]} '{name}'",
                     got=number,
-                    expected=f"a positive number between {1 / EXTREME_NUMBER:g} "
-                    f"and {EXTREME_NUMBER:g}",
+                    expected=f"a positive number between {1 / EXTREME_NUMBER:g} and {most:g}",
                 )
 
     @classmethod
@@ -107,6 +118,11 @@ class Geometry:
         """An ellipsoid with a weight for each input of the first layer."""
         return cls(BY_INPUT, tuple((str(j), float(w)) for j, w in enumerate(weights)))
 
+    @classmethod
+    def by_part(cls, radii: Mapping[str, float]) -> Self:
+        """Parts of a model, each by itself, within the ball; a part's radius in clip norms."""
+        return cls(BY_PART, tuple(radii.items()))
+
     def resolved(self, model: nn.Module) -> Self:
         """The same with the number of every layer of `model` written out, for the record."""
         if self.name == "flat":
@@ -114,6 +130,8 @@ class Geometry:
         if self.name == BY_INPUT:
             require_inputs(model, [place for place, _ in self.numbers])
             return self
+        if self.name == BY_PART:
+            return type(self)(self.name, tuple(self._parts(model).items()))
         sizes = layer_sizes(model)
         unknown = [layer for layer, _ in self.numbers if layer not in sizes]
         if unknown:
@@ -128,6 +146,19 @@ class Geometry:
         else:
             numbers = dict.fromkeys(sizes, 1.0) | dict(self.numbers)
         return type(self)(self.name, tuple(numbers.items()))
+
+    def _parts(self, model: nn.Module) -> dict[str, float]:
+        """The radius of each part that owns something; of what no part holds the whole."""
+        named = dict(self.numbers)
+        owned = dict.fromkeys(part_of(name, named) for name in trainable(model))
+        unknown = [part for part in named if part not in owned]
+        if unknown:
+            raise InputError(
+                "unknown part in the clipping geometry",
+                got=f"'{unknown[0]}'",
+                expected="paths of modules with trainable parameters below",
+            )
+        return {part: named.get(part, 1.0) for part in owned}
 
     def to_json(self) -> dict[str, Any]:
         """For plans and trust cards."""
@@ -198,6 +229,7 @@ class Region:
         self.input_scales: dict[str, Tensor] = {}  # of weights whose inputs are weighted
         self.balls = [names]  # parameters that are clipped together
         self.radii = [clip_norm]
+        self.whole: float | None = None  # radius of all balls together, where that is less
         if geometry.name == "weighted":
             self.scales = {name: numbers[layer_of(name)] for name in names}
         elif geometry.name == BY_INPUT:
@@ -208,6 +240,10 @@ class Region:
             length = math.hypot(*numbers.values())
             self.balls = [[n for n in names if layer_of(n) == layer] for layer in numbers]
             self.radii = [clip_norm * share / length for share in numbers.values()]
+        elif geometry.name == BY_PART:
+            self.balls = [[n for n in names if part_of(n, numbers) == part] for part in numbers]
+            self.radii = [clip_norm * radius for radius in numbers.values()]
+            self.whole = clip_norm
 
     def factors(self, squared: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """From each parameter's squared norms to what its gradients are multiplied by.
@@ -216,11 +252,13 @@ class Region:
         one ball is 0 in all.
         """
         balls = [[name for name in names if name in squared] for names in self.balls]
-        factors = [
-            clip_factors(self._norms(names, squared), radius)
-            for names, radius in zip(balls, self.radii, strict=True)
-            if names
-        ]
+        norms = [self._norms(names, squared) for names in balls if names]
+        radii = [radius for names, radius in zip(balls, self.radii, strict=True) if names]
+        factors = [clip_factors(n, radius) for n, radius in zip(norms, radii, strict=True)]
+        if self.whole is not None:
+            lengths = [(f * n).nan_to_num(0.0) for f, n in zip(factors, norms, strict=True)]
+            outer = clip_factors(torch.stack(lengths).square().sum(0).sqrt(), self.whole)
+            factors = [f * outer for f in factors]
         if len(factors) > 1:
             sound = torch.stack(factors).amin(0) > 0
             factors = [torch.where(sound, f, torch.zeros_like(f)) for f in factors]

@@ -18,6 +18,7 @@ _NUMBERS: Final = {
     "per-layer": "shares of the layers",
     "weighted": "weights of the layers",
     "by-input": "weights of the inputs",
+    "by-part": "radii of the parts",
 }
 
 
