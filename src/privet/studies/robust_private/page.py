@@ -1,7 +1,7 @@
 """One page with everything: plots, tables, what is proved and what is only claimed."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -23,12 +23,13 @@ def study_page(
     results: Mapping[str, Any],
     tables: Sequence[Table],
     plots: Mapping[str, tuple[bytes, str]],
+    wide: Collection[str] = (),
 ) -> str:
-    """The page; it loads nothing from anywhere."""
+    """The page; it loads nothing from anywhere. `wide` plots have a line of their own."""
     titled = f"{title} on {results['data']}"
     parts = [
         _head(titled, results["together"]["note"]),
-        _plots(plots, public=any(row["basis"] == PUBLIC for row in results["rows"])),
+        _plots(plots, wide, public=any(row["basis"] == PUBLIC for row in results["rows"])),
         *(_table(table) for table in tables),
         _bases(),
         _gaps(gaps_of(results["rows"])),
@@ -45,13 +46,17 @@ def _head(title: str, note: str) -> Markup:
     ).format(title, note)
 
 
-def _plots(plots: Mapping[str, tuple[bytes, str]], *, public: bool) -> Markup:
+def _plots(
+    plots: Mapping[str, tuple[bytes, str]], wide: Collection[str], *, public: bool
+) -> Markup:
     figures = [
         Markup(
-            '<figure class="panel"><img style="width: 100%" alt="{}" '
+            '<figure class="{}"><img style="width: 100%" alt="{}" '
             'src="data:image/svg+xml;base64,{}"><figcaption>{}</figcaption></figure>'
-        ).format(said, base64.b64encode(svg).decode(), said)
-        for svg, said in plots.values()
+        ).format(
+            "panel wide" if name in wide else "panel", said, base64.b64encode(svg).decode(), said
+        )
+        for name, (svg, said) in plots.items()
     ]
     note = (
         "Filled marks and full lines: proved. Hollow marks and dashes: claimed. Dotted: no ε. "

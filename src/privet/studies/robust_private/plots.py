@@ -65,8 +65,10 @@ def against_epsilon(
     measure: Callable[[Row], Mapping[str, Any]],
     said: str,
     only: Collection[str] | None = None,
+    *,
+    shares: bool = True,
 ) -> bytes:
-    """A measure of rows against epsilon; of those methods `only`, if given."""
+    """A measure of rows against epsilon; of those methods `only`, if given; shares as percents."""
     budgets = sorted({row["epsilon"] for row in rows if row["epsilon"] is not None})
     with drawing(*SIZE) as sheet:
         for name, group in by_name(rows).items():
@@ -80,12 +82,14 @@ def against_epsilon(
                 draw_line(sheet, [budgets[0], budgets[-1]], found * 2, look)
             else:
                 sheet.axes.axhline(found[0]["mean"], **look | {"marker": ""})
-        sheet.axes.set(xlabel="ε, asked for", ylabel=said, ylim=(0, 1.02))
+        sheet.axes.set(xlabel="ε, asked for", ylabel=said)
+        if shares:
+            sheet.axes.set_ylim(0, 1.02)
         if budgets:
             sheet.axes.set_xscale("log")
             sheet.axes.set_xticks(budgets, [f"{budget:g}" for budget in budgets])
             sheet.axes.set_xticks([], minor=True)
-        finish(sheet)
+        finish(sheet, shares=shares)
     return sheet.svg
 
 
@@ -196,9 +200,10 @@ def draw_line(
     sheet.axes.errorbar(x, means, yerr=bars, capsize=2, elinewidth=0.9, **look)
 
 
-def finish(sheet: Drawing) -> None:
-    """Percents, and the legend below."""
-    sheet.axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+def finish(sheet: Drawing, *, shares: bool = True) -> None:
+    """Shares as percents, and the legend below."""
+    if shares:
+        sheet.axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     lines = math.ceil(len(sheet.axes.get_legend_handles_labels()[1]) / 2)
     sheet.figure.set_figheight(sheet.figure.get_figheight() + _LEGEND_LINE * lines)
     sheet.figure.legend(loc="outside lower center", ncols=2, frameon=False)

@@ -86,7 +86,7 @@ def _row(cells: Sequence[Record]) -> dict[str, Any]:
         "epsilon": first["epsilon"],
         "seeds": [cell["seed"] for cell in cells],
         "cells": [cell["cell"] for cell in cells],
-        **_privacy([cell["privacy"] for cell in cells]),
+        **privacy_over([cell["privacy"] for cell in cells]),
         "audit_skipped": next(
             (c["audit"]["why"] for c in cells if "why" in c.get("audit", {})), ""
         ),
@@ -113,7 +113,7 @@ def over_seeds(curves: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
     return [spread(values) for values in zip(*curves, strict=True)]
 
 
-def _privacy(figures: Sequence[Record]) -> dict[str, Any]:
+def privacy_over(figures: Sequence[Record]) -> dict[str, Any]:
     """What holds for all seeds: the largest epsilon; of audits the largest bound."""
     bases = {basis_of(one) for one in figures}
     return {

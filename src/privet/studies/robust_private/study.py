@@ -34,6 +34,7 @@ from privet.studies.robust_private.training import Lesson
 CELLS: Final = "cells"
 RECORD: Final = "cell.json"
 RELEASE: Final = "release"
+FAILED: Final = "failed"
 
 Watch = Callable[[int, str], None]
 
@@ -64,13 +65,19 @@ class Measuring(Protocol):
 class Study:
     """A folder, and how cells in it are trained and measured.
 
-    `watch` hears how many cells are done, and what is being done.
+    Attributes:
+        folder: of everything.
+        school, laboratory: who trains, who measures.
+        watch: hears how many cells are done, and what is being done.
+        goes_on: whether a cell that fails has a record that says why (`FAILED`), and the others go
+            on; it is tried again when the study is repeated. Else its error ends the study.
     """
 
     folder: Path
     school: Teaching
     laboratory: Measuring
     watch: Watch = lambda *_: None
+    goes_on: bool = False
 
     def run(self, cells: Sequence[Lesson]) -> list[dict[str, Any]]:
         """The records of all cells."""
@@ -87,9 +94,10 @@ class Study:
     def _require_fitting(self, cells: Sequence[Lesson]) -> None:
         """Before anything is trained: no cell is in the folder with other settings."""
         for cell in cells:
-            asked = self.school.asked(cell)
-            there = self._record(cell).get("asked", asked)
-            if there != asked:
+            asked, record = self.school.asked(cell), self._record(cell)
+            there = record.get("asked", asked)
+            begun = FAILED not in record or (self._folder(cell) / RELEASE).exists()
+            if there != asked and begun:
                 raise InputError(
                     f"the cell {cell.name} was trained with other settings",
                     got=_difference(there, asked),
@@ -111,24 +119,42 @@ class Study:
             "seed": cell.seed,
             "asked": self.school.asked(cell),
         }
+        record.pop(FAILED, None)
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RECORD, record)
-        self._train(cell, record, done)
+        with self._failure_noted(cell):
+            self._train(cell, record, done)
 
     def measure(self, cell: Lesson, done: int = 0) -> dict[str, Any]:
-        """The record of a trained cell, with every measurement."""
+        """The record of a trained cell, with every measurement; of one that failed, why."""
+        if FAILED not in self._record(cell):
+            with self._failure_noted(cell):
+                self._measure(cell, done)
+        return self._record(cell)
+
+    def _measure(self, cell: Lesson, done: int) -> None:
         folder, record = self._folder(cell), self._record(cell)
         for stage, (asked, measure) in self.laboratory.stages().items():
             if record.get(stage, {}).get("asked") == asked:
                 continue
             begun = time.monotonic()
             found, arrays = measure(folder / RELEASE, self._progress(cell, done, stage))
-            _keep_arrays(folder / f"{stage}.npz", arrays)
+            keep_arrays(folder / f"{stage}.npz", arrays)
             record[stage] = {"asked": asked, **found, **self._told(begun)}
             write_json(folder / RECORD, record)
         record["privacy"] = privacy_figures(Release.load(folder / RELEASE).trust)
         write_json(folder / RECORD, record)
-        return record
+
+    @contextmanager
+    def _failure_noted(self, cell: Lesson) -> Iterator[None]:
+        """An error becomes a line of the record, if the others are to go on."""
+        try:
+            yield
+        except Exception as error:
+            if not self.goes_on:
+                raise
+            why = str(error) or type(error).__name__
+            write_json(self._folder(cell) / RECORD, self._record(cell) | {FAILED: why})
 
     def _train(self, cell: Lesson, record: dict[str, Any], done: int) -> None:
         """Train if need be; a release that is not the one of the record is refused."""
@@ -177,7 +203,8 @@ def every_record(folder: Path) -> list[dict[str, Any]]:
     return [read_json(path) for path in sorted((folder / CELLS).glob(f"*/{RECORD}"))]
 
 
-def _keep_arrays(path: Path, arrays: Arrays) -> None:
+def keep_arrays(path: Path, arrays: Arrays) -> None:
+    """One file; none where there are no arrays."""
     if not arrays:
         path.unlink(missing_ok=True)  # of earlier terms
         return

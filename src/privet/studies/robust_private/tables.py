@@ -182,7 +182,7 @@ def gaps_of(rows: Sequence[Row]) -> dict[str, list[str]]:
     rules = {
         f"{row['name']}, its certificate": row["published"]["gaps"]
         for row in rows
-        if row["published"]
+        if row.get("published")
     }
     return {name: gaps for name, gaps in (claimed | rules).items() if gaps}
 

@@ -1,6 +1,6 @@
 """The results of a study onto disk: figures, tables, plots and the page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,13 +57,15 @@ def write_study(
     results: Mapping[str, Any],
     tables: Sequence[Table],
     plots: Mapping[str, tuple[bytes, str]],
+    wide: Collection[str] = (),
 ) -> None:
-    """The same for the tables and plots that are given."""
+    """The same for the tables and plots that are given; `wide`: see `study_page`."""
     write_json(folder / "results.json", results)
     write_atomically(folder / "table.md", _markdown(title, results, tables).encode())
     for name, (svg, _) in plots.items():
         write_atomically(folder / f"{name}.svg", svg)
-    write_atomically(folder / "index.html", study_page(title, results, tables, plots).encode())
+    page = study_page(title, results, tables, plots, wide)
+    write_atomically(folder / "index.html", page.encode())
 
 
 def _markdown(title: str, results: Mapping[str, Any], tables: Sequence[Table]) -> str:
