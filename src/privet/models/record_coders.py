@@ -260,13 +260,13 @@ def _drawn(
     spread: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Values with their spread, and masks by their chances; nothing of stays that are over."""
-    level = torch.rand(m.shape, generator=generator, device=m.device)
+    level = torch.rand(m.shape, generator=generator, device=generator.device).to(m)
     drawn = (level < m).to(m.dtype)
     if place == 0:  # a stay that was never written down is none
         drawn[:, -1] = 1.0
     m = (drawn + (m - m.detach())) * going  # in this order: exactly what was drawn
     m = torch.cat([m[:, :-1] * m[:, -1:], m[:, -1:]], 1)
     if spread is not None:
-        moved = torch.randn(x.shape, generator=generator, device=x.device)
+        moved = torch.randn(x.shape, generator=generator, device=generator.device).to(x)
         x = (x + spread * moved).clamp(0.0, 1.0)
     return x, m

@@ -46,6 +46,8 @@ from privet.models.record_coders import (
 )
 from privet.models.record_rows import RecordRows, RowSizes
 from privet.models.start_model import StartModel, uniform_start
+from privet.privacy.rules.forms import Dense, PerExample
+from privet.privacy.rules.registry import rule
 
 FORM: Final = "CODER-WIDTH-LAYERS-LATENT, as transformer-64-1-8"
 FLAGS: Final = (
@@ -61,6 +63,7 @@ FLAGS: Final = (
 )
 FIRST_SPREAD: Final = 0.1
 NARROWEST: Final = 0.01  # of values around what is said
+SPREAD_GAIN: Final = 5.0  # how much faster than a weight its logarithm learns
 
 
 @final
@@ -139,15 +142,34 @@ def _positive(found: re.Match[str]) -> bool:
 
 @final
 class Spread(nn.Module):
-    """Deviations of values around what is said of them, one for each column."""
+    """Deviations s_f of values around what is said of them, one for each column.
 
-    def __init__(self, features: int) -> None:
+    They are learned by the likelihood of a normal law, sum over f of r_f / (2 s_f^2) + n_f log s_f,
+    where r_f adds up squared errors of a stay and n_f counts its values.
+    """
+
+    def __init__(self, features: int, *, gain: float = SPREAD_GAIN) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.full((features,), math.log(FIRST_SPREAD)))
+        self.gain = gain
+        self.weight = nn.Parameter(torch.full((features,), math.log(FIRST_SPREAD) / gain))
 
-    def forward(self) -> Tensor:
-        """(F,), none below `NARROWEST`."""
-        return self.weight.exp().clamp(NARROWEST, 1.0)
+    def forward(self, errors: Tensor) -> Tensor:
+        """(n, 2, F): r and n -> (n,), negative log-likelihoods."""
+        logs = self.gain * self.weight
+        squares, count = errors.unbind(1)
+        return (0.5 * squares * torch.exp(-2.0 * logs) + count * logs).sum(1)
+
+    def deviations(self) -> Tensor:
+        """(F,), within `NARROWEST` and 1."""
+        return (self.gain * self.weight).exp().clamp(NARROWEST, 1.0)
+
+
+@rule(Spread)
+def spread(layer: Spread, a: Tensor, b: Tensor) -> dict[str, PerExample]:
+    """By hand: of each deviation, count - squares / s^2."""
+    squares, count = a.unbind(1)
+    slopes = count - squares * torch.exp(-2.0 * layer.gain * layer.weight.detach())
+    return {"weight": Dense(layer.gain * b[:, None] * slopes)}
 
 
 @final
@@ -181,7 +203,7 @@ class RecordMaker(nn.Module):
     @torch.no_grad()
     def draw_static(self, n: int, generator: torch.Generator) -> Tensor:
         """Codes of the static columns of n stays, (n, statics)."""
-        nothing = torch.zeros(n, 0, dtype=torch.long)
+        nothing = torch.zeros(n, 0, dtype=torch.long, device=self._device)
         return self._drawn_start(nothing, self.shape.sizes.statics, generator)
 
     @torch.no_grad()
@@ -190,24 +212,28 @@ class RecordMaker(nn.Module):
         sizes = self.shape.sizes
         start = self._drawn_start(static, len(sizes.start), generator)
         z = self.drawn_latents(len(start), generator)
-        spread = None if self.spread is None else self.spread()
+        spread = None if self.spread is None else self.spread.deviations()
         made = unrolled(
             self.body, self.last, self.reader, start, z, generator=generator, spread=spread
         )
-        codes: Codes = self.reader.codes(made.x, made.m, start).numpy()
+        codes: Codes = self.reader.codes(made.x, made.m, start).cpu().numpy()
         return codes
 
     def drawn_latents(self, n: int, generator: torch.Generator) -> Tensor:
         """Latents z of n stays."""
         if self.generator is not None:
-            z: Tensor = self.generator(self.generator.draw(n, generator))
+            z: Tensor = self.generator(self.generator.draw(n, generator).to(self._device))
             return z
         steps = self.shape.latent_steps
         shape = (n, self.form.latent) if steps is None else (n, steps, self.form.latent)
-        return torch.randn(shape, generator=generator, device=generator.device)
+        return torch.randn(shape, generator=generator, device=generator.device).to(self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.reader.gap_times.device
 
     def _drawn_start(self, given: Tensor, upto: int, generator: torch.Generator) -> Tensor:
         if self.start is not None:
             return self.start.draw(given, upto, generator)
         levels = self.shape.sizes.start[given.shape[1] : upto]
-        return torch.cat([given, uniform_start(levels, len(given), generator)], 1)
+        return torch.cat([given, uniform_start(levels, len(given), generator).to(given)], 1)

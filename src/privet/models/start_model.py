@@ -54,7 +54,8 @@ class StartModel(nn.Module):
         codes[:, :known] = given
         for place in range(known, upto):
             chances = self.logits(codes)[place].softmax(1)
-            codes[:, place] = torch.multinomial(chances, 1, generator=generator)[:, 0]
+            drawn = torch.multinomial(chances.to(generator.device), 1, generator=generator)
+            codes[:, place] = drawn[:, 0].to(codes.device)
         return codes[:, :upto]
 
 

@@ -22,17 +22,16 @@ after fits of PhysioNet 2012 were seen, so for those very records they are not c
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 from torch import Tensor, nn
 
 from privet.data.dataset import Dataset
 from privet.engine.prepare import Extras
-from privet.errors import InputError
 from privet.models.generators import DEFAULT, create_generator
 from privet.privacy.geometry import Geometry
 from privet.privacy.units import PerExampleLoss
-from privet.training.ordinary import OrdinarySettings
+from privet.synthesis.generating import Generating, schema_of
 from privet.training.plain import PlainSettings
 from privet.training.settings import Settings
 
@@ -65,41 +64,28 @@ class RecordLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Generating(OrdinarySettings):
+class _Rows(Generating):
     """What a run has in common, private or not.
 
     Attributes:
-        holdout: share of the patients set aside, to compare with; see `data.records.parts`.
         static_weight: of static columns in the objective, w_s.
         habit_weight: of how often columns are measured, w_b.
         row_weight: of the rows of a stay, w_r.
         outcome_weight: of its outcomes, w_o.
     """
 
-    contribution: int = 1
-    holdout: float = 0.0
     static_weight: float = 1.0
     habit_weight: float = 0.1
     row_weight: float = 0.02
     outcome_weight: float = 3.0
 
-    _shares: ClassVar[tuple[str, ...]] = (*OrdinarySettings._shares, "holdout")
     _positive: ClassVar[tuple[str, ...]] = (
-        *OrdinarySettings._positive,
+        *Generating._positive,
         "static_weight",
         "habit_weight",
         "row_weight",
         "outcome_weight",
     )
-
-    def _check_together(self) -> None:
-        super()._check_together()
-        if self.adversarial != "none" or self.augment != "none" or self.input_noise:
-            raise InputError(
-                "records are learned as they are",
-                got="an option about images",
-                fix="leave adversarial, augment and input_noise out",
-            )
 
     def _default_model(self, data: Dataset) -> str:
         return DEFAULT
@@ -107,7 +93,7 @@ class _Generating(OrdinarySettings):
     def network(self, data: Dataset) -> nn.Module:
         """What is trained, for filled settings."""
         assert self.model is not None
-        return create_generator(self.model, _schema_of(data), init_seed=self.init_seed)
+        return create_generator(self.model, schema_of(data), init_seed=self.init_seed)
 
     @property
     def loss(self) -> PerExampleLoss:
@@ -120,18 +106,8 @@ class _Generating(OrdinarySettings):
         )
 
 
-def _schema_of(data: Dataset) -> Mapping[str, Any]:
-    if data.schema is None:
-        raise InputError(
-            "these are no patient records",
-            got=f"'{data.name}', examples with classes",
-            fix="privet train; records come from privet.data.records",
-        )
-    return data.schema
-
-
 @dataclass(frozen=True, kw_only=True)
-class AutoregressiveSettings(_Generating, Settings):
+class AutoregressiveSettings(_Rows, Settings):
     """The settings of DP-SGD, and three weights.
 
     Attributes:
@@ -147,7 +123,7 @@ class AutoregressiveSettings(_Generating, Settings):
     clipping: str = "per-layer"
 
     method: ClassVar[str] = NAME
-    _positive: ClassVar[tuple[str, ...]] = (*_Generating._positive, "clip_norm")
+    _positive: ClassVar[tuple[str, ...]] = (*_Rows._positive, "clip_norm")
 
     def _batch_for(self, nominal_size: int) -> int:
         return max(1, min(1024, nominal_size // 5))
@@ -161,7 +137,7 @@ class AutoregressiveSettings(_Generating, Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlainAutoregressiveSettings(_Generating, PlainSettings):
+class PlainAutoregressiveSettings(_Rows, PlainSettings):
     """The same without privacy."""
 
     epochs: float = 30.0

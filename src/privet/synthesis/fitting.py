@@ -11,11 +11,13 @@ from privet.data.records.schema import Schema
 from privet.engine.arguments import shown
 from privet.errors import InputError
 from privet.release import Release
+from privet.synthesis import igamt
 from privet.synthesis.autoregressive import (
     NAME,
     AutoregressiveSettings,
     PlainAutoregressiveSettings,
 )
+from privet.synthesis.family import FAMILY
 from privet.training import dpsgd, unprotected
 from privet.training.plain import plain_mechanism, plain_trainer
 from privet.training.registry import SOUND, Method, Variant, find_in, foreign, require_target
@@ -50,6 +52,13 @@ METHODS: Final = {
             ),
         },
     )
+} | {
+    member.name: Method(
+        name=member.name,
+        summary=member.summary,
+        analyses={SOUND: igamt.sound(member.name), NONE: igamt.plain(member.name)},
+    )
+    for member in FAMILY.values()
 }
 
 

@@ -74,6 +74,22 @@ def draw_codes(network: RowTransformer, static: Tensor, generator: torch.Generat
     return drawn_codes
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class DrawsRows:
+    """A network with its draws, as `sampling` asks for them."""
+
+    network: RowTransformer
+
+    def draw_static(self, n: int, generator: torch.Generator) -> Tensor:
+        """As the function of this name."""
+        return draw_static(self.network, n, generator)
+
+    def draw_codes(self, static: Tensor, generator: torch.Generator) -> Codes:
+        """As the function of this name."""
+        return draw_codes(self.network, static, generator)
+
+
 def _drawn_habits(network: RowTransformer, static: Tensor, generator: torch.Generator) -> Tensor:
     """Habits of stays with these static inputs, column by column."""
     n, columns, width = len(static), len(network.sizes.temporal), static.shape[1]

@@ -10,21 +10,23 @@ with the number of stays and of their rows; memory is that of one chunk.
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import numpy as np
 import torch
 
 from privet.data.records.coding import decode, decode_static
 from privet.data.records.constraints import enforce
+from privet.data.records.features import Codes
 from privet.data.records.records import Floats, PatientRecords
 from privet.data.records.schema import Schema
 from privet.data.records.schema_file import schema_from_json
 from privet.errors import InputError
+from privet.models.record_maker import RecordMaker
 from privet.models.row_transformer import RowTransformer
 from privet.release import Release
 from privet.synthesis.conditions import Conditions
-from privet.synthesis.row_sampling import draw_codes, draw_static
+from privet.synthesis.row_sampling import DrawsRows
 
 CHUNK: Final = 2000  # stays drawn at a time
 LEAST_SHARE: Final = 1e-4  # of draws that meet the conditions, below which we give up
@@ -45,12 +47,22 @@ def sample(
     yield from Sampler.of(release, where=where, seed=seed).chunks(n)
 
 
+class Drawer(Protocol):
+    """A network that makes stays, in two steps: conditions are looked at in between."""
+
+    def draw_static(self, n: int, generator: torch.Generator) -> torch.Tensor:
+        """Codes of the static columns of n stays."""
+
+    def draw_codes(self, static: torch.Tensor, generator: torch.Generator) -> Codes:
+        """Codes of stays with these, as `data.records.coding` lays them out."""
+
+
 @final
 @dataclass(kw_only=True, eq=False)
 class Sampler:
     """Draws stays; counts how many met the conditions."""
 
-    network: RowTransformer
+    network: Drawer
     schema: Schema
     conditions: Conditions
     generator: torch.Generator
@@ -63,8 +75,8 @@ class Sampler:
     @classmethod
     def of(cls, release: Release, *, where: Sequence[str], seed: int | None) -> "Sampler":
         """For a release of records; any other is bad input."""
-        network = release.model
-        if "schema" not in release.config or not isinstance(network, RowTransformer):
+        network = release.model.eval()
+        if "schema" not in release.config or not isinstance(network, RowTransformer | RecordMaker):
             raise InputError(
                 "the release makes no records",
                 got=f"method '{release.trust.get('method')}'",
@@ -73,7 +85,7 @@ class Sampler:
         schema = schema_from_json(release.config["schema"])
         seed = secrets.randbits(62) if seed is None else seed
         return cls(
-            network=network.eval(),
+            network=DrawsRows(network) if isinstance(network, RowTransformer) else network,
             schema=schema,
             conditions=Conditions.read(where, schema),
             generator=torch.Generator().manual_seed(seed),
@@ -100,7 +112,7 @@ class Sampler:
     def drawn(self, n: int) -> PatientRecords:
         """Those of n draws that meet the conditions on outcomes."""
         codes, values = self._static(n)
-        drawn = draw_codes(self.network, codes, self.generator)
+        drawn = self.network.draw_codes(codes, self.generator)
         records = decode(drawn, self.schema, self.rng)
         records = within_horizon(enforce(replace(records, static=values)))
         good = self.conditions.met_by_outcomes(records.outcomes)
@@ -111,7 +123,7 @@ class Sampler:
         """Codes and values of static columns that meet the conditions."""
         codes, values, have = [], [], 0
         while have < n:
-            drawn = draw_static(self.network, max(n - have, 256), self.generator)
+            drawn = self.network.draw_static(max(n - have, 256), self.generator)
             decoded = decode_static(drawn.cpu().numpy().astype(np.uint8), self.schema, self.rng)
             good = self.conditions.met_by_static(decoded)
             codes.append(drawn[torch.from_numpy(good).to(drawn.device)])

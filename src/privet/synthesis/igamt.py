@@ -1,0 +1,381 @@
+"""IGAMT with a proof, and the baselines beside it: records by coders, critics and generators.
+
+The papers train an auto-encoder on records without noise, and only what is released (a generator
+and a decoder that imitates) sees them through noisy critics. That does not hold: imitation and
+critics are fed by networks that may have learned any record by heart (`--analysis paper`). Here
+the idea is kept, that the large decoder goes on learning from small critics, and everything that
+sees a record is private.
+
+| symbol        | here              | meaning                                                   |
+|---------------|-------------------|-----------------------------------------------------------|
+| Enc, Dec      | `networks`        | learned privately in the first phase, then as they are    |
+| D_x, D_m, D_z | `critic_x`..      | learned privately in the second                           |
+| Dec_i, G      | `imitator`, ..    | begin as Dec and as noise, learn from critics alone: free |
+| S-hat         | `anchor`          | private means of [m ; x m]                                |
+| q, N, C, T    | the plan's        | sampling rate, nominal size, clip norm, steps             |
+| sigma         | `noise_multiplier` | of the plan                                              |
+
+    for t in 1 .. T, for a Poisson sample of patients of rate q, each patient i by themselves:
+        l_i = the terms of the phase that t belongs to (`record_terms`)
+        u_i = grad l_i over all private parts, each part shortened, then all of it, to C
+        g   = (sum of u_i + N(0, sigma^2 C^2)) / (q N)
+        private parts of the phase <- optimiser(g + what made records say, exactly)
+        critics are kept from being steep; G and Dec_i take free steps (`free_steps`)
+    release p(start), G, Dec_i, the last layer and the spread of values, each as a moving average
+
+Guarantee: that of DP-SGD, (epsilon, delta) for the patient, by the plan alone. Proof. (1) Given
+what was released before, l_i is a function of patient i's stays, of the weights and of draws of its
+own: networks that are not private never enter it. So one patient moves the sum by at most C, in
+either phase: the Gaussian mechanism with multiplier sigma, on a Poisson sample. (2) Which phase a
+step belongs to follows from its number. (3) All else that happens is a function of the noisy sums
+and of public draws: the hooks on the optimiser are handed the weights, no record. Parts that do
+not learn in a phase have zero gradients there; the noise on them is thrown away. So T steps are T
+subsampled Gaussian mechanisms, composed as the plan composes them, and what is released is
+post-processing. What the schema says is public, or charged in `learned`.
+
+| member | first phase: coders        | second: critics, and what goes on for free              |
+|--------|----------------------------|---------------------------------------------------------|
+| vae    | all steps                  | none                                                    |
+| gan    | none                       | D_x; G and decoder. p(start) is learned here            |
+| vaegan | l_recon, KL                | D_x; the decoder, on samples                            |
+| aae    | l_recon                    | D_z; G                                                  |
+| daae   | l_recon                    | D_x, D_z; G, and the decoder, on samples                |
+| igamt  | l_recon, KL, anchor        | D_x, D_m, D_z; G, and the imitator (without: the decoder) |
+
+Deviations from the papers, besides the proof: values are read at the middle of the schema's public
+bins, and bounds are the schema's; rows are read with their masks; a row sees latents up to its own;
+rows after the end of a stay have no say; what stays begin with is learned, not drawn from its
+ranges, and outcomes belong to it; masks are drawn, and values are drawn around what is said, with
+deviations that are learned; latents of IGAMT are few for each row, a law held near the standard
+normal one, so that G has little to learn; critics compare made records with real ones alone (not
+with reconstructions, which teach nothing once the coders are frozen), and are kept from being steep
+by their largest singular values instead of a penalty; imitation is of what Dec says, row by row.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, make_dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Final, Self, TypeVar, cast
+
+import torch
+from torch import nn
+
+from privet.data.dataset import Dataset
+from privet.data.records.schema_file import schema_from_json
+from privet.engine.plan import Plan
+from privet.engine.prepare import Extras
+from privet.errors import InputError
+from privet.models.record_coders import GRU, TRANSFORMER
+from privet.models.record_maker import Form
+from privet.models.record_networks import RecordNetworks
+from privet.privacy.geometry import BY_PART, GEOMETRIES, Geometry
+from privet.privacy.units import PerExampleLoss
+from privet.synthesis.family import FAMILY, IGAMT, Member
+from privet.synthesis.free_steps import Free, FreeSteps
+from privet.synthesis.generating import Generating, schema_of
+from privet.synthesis.record_terms import RecordTerms, Weights, profile_bound, summed
+from privet.training import dpsgd, unprotected
+from privet.training.plain import PlainSettings, plain_mechanism, plain_trainer
+from privet.training.registry import Variant
+from privet.training.settings import Settings
+from privet.training.unprotected import Unprotected
+
+Kind = TypeVar("Kind", bound="Family")
+SIZES: Final = {TRANSFORMER: "transformer-64-1-8", GRU: "gru-64-1-16"}
+# Of the clip norm, for what learns in one step: their squares add up to one.
+START_RADIUS: Final = 0.3
+SPREAD_RADIUS: Final = 0.2
+ANCHOR_RADIUS: Final = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family(Generating):
+    """What may be chosen about a family member, private or not.
+
+    Attributes:
+        without: parts to go without, separated by commas; see `family`.
+        model: size of the networks: coder, width, layers, latent numbers.
+        coder_share: of the steps, of the first phase; where there are two.
+        recon_weight: of l_recon in the objective.
+        kl_weight: of the latents' divergence, within l_recon; 0: latents are no law.
+        start_weight: of what stays begin with.
+        spread_weight: of the deviations of values.
+        critic_weight: of the critics' terms.
+        free_steps: of generators, after each private step of the critics.
+        free_batch: stays that are made for one.
+        free_rate: their learning rate, of Adam.
+        judged_weight: what critics count in them.
+        imitation_weight: what staying near the decoder counts.
+        anchor_weight: what private means of masks and values count; 0: none are learned.
+    """
+
+    without: str = ""
+    coder_share: float = 0.6
+    recon_weight: float = 0.02
+    kl_weight: float = 0.0
+    start_weight: float = 0.007
+    spread_weight: float = 0.02
+    critic_weight: float = 0.15
+    free_steps: int = 1
+    free_batch: int = 128
+    free_rate: float = 5e-4
+    judged_weight: float = 1.0
+    imitation_weight: float = 1.0
+    anchor_weight: float = 0.0
+
+    method: ClassVar[str] = IGAMT
+    _positive: ClassVar[tuple[str, ...]] = (
+        *Generating._positive,
+        "recon_weight",
+        "start_weight",
+        "spread_weight",
+        "critic_weight",
+        "free_rate",
+    )
+    _counts: ClassVar[tuple[str, ...]] = (*Generating._counts, "free_batch")
+    _not_negative: ClassVar[tuple[str, ...]] = (
+        "free_steps",
+        "kl_weight",
+        "judged_weight",
+        "imitation_weight",
+        "anchor_weight",
+    )
+
+    @property
+    def member(self) -> Member:
+        """Of the family, less what it goes without."""
+        ablated = [word.strip() for word in self.without.split(",") if word.strip()]
+        return FAMILY[self.method].without(ablated)
+
+    def _check_together(self) -> None:
+        super()._check_together()
+        for name, value in self._set(self._not_negative):
+            if not 0 <= value < math.inf:
+                raise InputError(f"bad {name}", got=value, expected="a finite number, at least 0")
+        if not 0 < self.coder_share < 1:
+            raise InputError("bad coder_share", got=self.coder_share, expected="between 0 and 1")
+        if self.free_batch < 2:
+            raise InputError("bad free_batch", got=self.free_batch, expected="at least 2")
+        if self.model is not None:
+            self._form(self.model)
+        _ = self.member
+
+    def filled_for(self, data: Dataset) -> Self:
+        """With the whole name of the network."""
+        filled = super().filled_for(data)
+        assert filled.model is not None
+        return replace(filled, model=filled._form(filled.model).name)
+
+    def _default_model(self, data: Dataset) -> str:
+        return SIZES[self.member.coder]
+
+    def _form(self, name: str) -> Form:
+        """Of what is released: a size, and all that follows from the member."""
+        form, member = Form.read(name), self.member
+        if form.coder != member.coder:
+            raise InputError(
+                f"'{self.method}' has another coder",
+                got=f"model '{name}'",
+                expected=SIZES[member.coder],
+            )
+        flags = {"aligned", "masks", "start", *member.embeddings}
+        flags |= {"spread"} if member.encoder else set()
+        flags |= {"generator"} if member.generator else set()
+        flags |= {"near"} if member.generator and self._law else set()
+        return form.with_flags(flags)
+
+    @property
+    def _law(self) -> bool:
+        return bool(self.kl_weight) and self.member.encoder
+
+    @property
+    def _share(self) -> float:
+        """Of the steps, of the first phase."""
+        member = self.member
+        return 0.0 if not member.encoder else self.coder_share if member.critics else 1.0
+
+    def network(self, data: Dataset) -> RecordTerms:
+        """What is trained, for filled settings."""
+        assert self.model is not None
+        form, member = Form.read(self.model), self.member
+        networks = RecordNetworks(
+            form,
+            schema_from_json(schema_of(data)),
+            parts=member.parts,
+            variational=self._law,
+            bounded=not self._law,
+            init_seed=self.init_seed,
+        )
+        for part in (networks.generator, networks.imitator):
+            if part is not None:
+                part.requires_grad_(False)
+        if not member.encoder:
+            networks.decoder.requires_grad_(False)
+            networks.last.requires_grad_(False)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.init_seed)
+            return RecordTerms(networks, weights=self._weights(networks), share=self._share)
+
+    def _weights(self, networks: RecordNetworks) -> Weights:
+        sizes = networks.shape.sizes
+        bound = profile_bound(sizes.steps, sizes.features)
+        return Weights(
+            reconstruction=self.recon_weight,
+            divergence=self.kl_weight,
+            start=self.start_weight,
+            spread=self.spread_weight,
+            anchor=self._anchor_norm / bound if self.anchor_weight else 0.0,
+            critics=self.critic_weight,
+        )
+
+    @property
+    def _anchor_norm(self) -> float:
+        """What the longest profile is scaled to."""
+        return 1.0
+
+    def constrained(
+        self, optimizer: torch.optim.Optimizer, model: nn.Module, shape: tuple[int, ...]
+    ) -> torch.optim.Optimizer:
+        """With what is free around every step; of filled settings."""
+        assert isinstance(model, RecordTerms)
+        free = Free(
+            steps=self.free_steps,
+            batch=self.free_batch,
+            rate=self.free_rate,
+            judged=self.judged_weight,
+            imitated=self.imitation_weight,
+            anchored=self.anchor_weight,
+            average=self.ema,
+            seed=self.init_seed,
+        )
+        return FreeSteps(model, free).ride(optimizer)
+
+    @property
+    def loss(self) -> PerExampleLoss:
+        """Of one stay."""
+        return summed
+
+
+def released(model: nn.Module) -> nn.Module:
+    """What may leave of what was trained: no encoder, no critic."""
+    return cast(RecordTerms, model).averaged.maker()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilySettings(Family, Settings):
+    """The settings of DP-SGD, and those of the family.
+
+    Attributes:
+        batch: expected patients in a step; default: a fifth of the nominal size, at most 1024.
+        clipping: 'by-part': what stays begin with, spread, anchor, coders and each critic by
+            themselves, within one ball; or one of DP-SGD's.
+    """
+
+    epochs: float = 30.0
+    learning_rate: float = 0.002
+    optimizer: str = "adam"
+    ema: float = 0.95
+    clipping: str = BY_PART
+
+    _positive: ClassVar[tuple[str, ...]] = (*Family._positive, "clip_norm")
+    _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **Settings._choices,
+        "clipping": (BY_PART, *GEOMETRIES),
+    }
+
+    def _batch_for(self, nominal_size: int) -> int:
+        return max(1, min(1024, nominal_size // 5))
+
+    @property
+    def _anchor_norm(self) -> float:
+        return ANCHOR_RADIUS * self.clip_norm
+
+    def extras(self) -> Extras:
+        """Parts clipped apart, unless asked otherwise; weights are averaged by the free steps."""
+        extras = replace(super().extras(), ema=None)
+        if self.clipping != BY_PART:
+            return extras
+        return replace(extras, geometry=Geometry.by_part(self.radii()))
+
+    def radii(self) -> dict[str, float]:
+        """Of the parts, in clip norms: squares of those that learn together add up to one."""
+        member = self.member
+        beside = {"networks.start": START_RADIUS}
+        if member.encoder:
+            beside["networks.spread"] = SPREAD_RADIUS
+        if self.anchor_weight:
+            beside["anchor"] = ANCHOR_RADIUS
+        left = math.sqrt(1.0 - sum(radius**2 for radius in beside.values()))
+        share = 1.0 if member.encoder else left  # critics alone, or beside what stays begin with
+        each = share / math.sqrt(max(1, len(member.critics)))
+        critics = {f"networks.{critic}": each for critic in member.critics}
+        return beside | critics | ({"": left} if member.encoder else {})
+
+    def made_of(self, trained: nn.Module, data: Dataset, plan: Plan) -> nn.Module:
+        """The averaged parts that make records."""
+        return released(trained)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainFamilySettings(Family, PlainSettings):
+    """The same without privacy."""
+
+    epochs: float = 30.0
+    learning_rate: float = 0.002
+    optimizer: str = "adam"
+    ema: float = 0.99
+
+    def _batch_for(self, nominal_size: int) -> int:
+        return min(128, nominal_size)
+
+
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "vae": {"kl_weight": 0.3},
+    "vaegan": {"kl_weight": 0.3},
+    IGAMT: {"kl_weight": 0.3, "anchor_weight": 1.0},
+}
+"""What members have otherwise than the family."""
+
+
+def settings_of(kind: type[Kind], name: str) -> type[Kind]:
+    """Settings of one member: those of the kind, with its own defaults."""
+    own = [(field, type(value), value) for field, value in DEFAULTS.get(name, {}).items()]
+    made = make_dataclass(
+        f"{name.capitalize()}{kind.__name__}",
+        own,
+        bases=(kind,),
+        namespace={"method": name, "__doc__": kind.__doc__, "__module__": __name__},
+        frozen=True,
+        kw_only=True,
+    )
+    return cast(type[Kind], made)
+
+
+def sound(name: str) -> Variant:
+    """A member whose every update is private."""
+    settings = settings_of(FamilySettings, name)
+    return Variant(
+        promises="(epsilon, delta)-DP for the patient, proved",
+        settings=settings,
+        run=dpsgd.run,
+        resume=partial(dpsgd.resume, kind=settings),
+    )
+
+
+def plain(name: str) -> Variant:
+    """The same loop without clipping and noise."""
+    settings = settings_of(PlainFamilySettings, name)
+    way = Unprotected(
+        method=name,
+        settings=settings,
+        build=plain_trainer,
+        mechanism=plain_mechanism,
+        made_of=released,
+    )
+    return Variant(
+        promises="no privacy",
+        settings=settings,
+        run=partial(unprotected.run, way),
+        resume=partial(unprotected.resume, way),
+    )

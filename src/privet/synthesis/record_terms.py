@@ -1,0 +1,169 @@
+"""What a patient's stay adds to the objective of a family member: the one module the engine trains.
+
+Two phases, by the number of the step:
+
+| phase  | terms of stay i, each weighted                                                        |
+|--------|---------------------------------------------------------------------------------------|
+| coders | l_recon(x_i, m_i), KL of its latents, -log p(start_i), likelihood of what l_recon      |
+|        | leaves (`spread`), and - <anchor, [m_i ; x_i m_i]>                                    |
+| critics| - D_x(x_i m_i), - D_m(m_i), - D_z(z_i)                                                |
+
+The anchor is a vector whose gradient, stay by stay, is the stay itself: the noisy sums of the first
+phase are private means of masks and values, row by row and column by column.
+
+A term is a function of its stay, the weights and draws of its own. Nothing of other stays, nothing
+that was made and not paid for, enters it: made records are judged elsewhere (`free_steps`).
+"""
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from privet.models.record_coders import Said, teacher_forced
+from privet.models.record_losses import divergence, reconstruction
+from privet.models.record_networks import RecordNetworks
+from privet.models.record_rows import Rows
+from privet.privacy.phases import Phased
+
+CODERS: Final = "coders"
+CRITICS: Final = "critics"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """What terms count; 0: not at all.
+
+    Attributes:
+        reconstruction: l_recon.
+        divergence: KL, in nats of a latent number, within l_recon.
+        start: -log p of what a stay begins with.
+        spread: likelihood of what reconstructions leave.
+        anchor: what [m ; x m] is multiplied by.
+        critics: of critics' terms.
+    """
+
+    reconstruction: float
+    divergence: float
+    start: float
+    spread: float
+    anchor: float
+    critics: float
+
+
+@final
+class RecordTerms(Phased):
+    """(n, 1 + L, W) codes in [0, 1] -> (n, terms), each weighted; see the module's words.
+
+    Args:
+        networks: of the family member; what is to be learned privately requires gradients.
+        weights: of the terms.
+        share: of the steps, of the first phase.
+    """
+
+    def __init__(self, networks: RecordNetworks, *, weights: Weights, share: float) -> None:
+        super().__init__()
+        self.networks, self.weights, self.share = networks, weights, share
+        self.averaged = copy.deepcopy(networks).requires_grad_(False)
+        sizes = networks.shape.sizes
+        self.anchor = nn.Linear(2 * sizes.steps * sizes.features, 1, bias=False)
+        nn.init.zeros_(self.anchor.weight)
+        self.anchor.requires_grad_(weights.anchor > 0)
+        both = ((CODERS, share > 0), (CRITICS, share < 1))
+        self.phases = tuple(phase for phase, there in both if there)
+        self.phase = self.phases[0]
+
+    def phase_at(self, step: int, steps: int) -> str:
+        """The first share of the steps belongs to the coders."""
+        return CODERS if step < round(self.share * steps) else CRITICS
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """The terms of the phase."""
+        rows = self.networks.reader.read(codes, cut=self.networks.shape.aligned)
+        terms = self._of_coders(rows) if self.phase == CODERS else self._of_critics(rows)
+        return torch.stack(terms, 1)
+
+    def _of_coders(self, rows: Rows) -> list[Tensor]:
+        own, weights = self.networks, self.weights
+        assert own.encoder is not None
+        mean, log_variance = own.encoder(own.reader, rows)
+        said = teacher_forced(
+            own.decoder, own.last, own.reader, rows, self._drawn(mean, log_variance)
+        )
+        terms = [weights.reconstruction * reconstruction(said, rows, rows.asked)]
+        if log_variance is not None:
+            apart = divergence(mean, log_variance)
+            if apart.dim() == 2:
+                apart = (apart * rows.present).sum(1)
+            terms.append(weights.reconstruction * weights.divergence * apart)
+        if own.start is not None:
+            terms.append(weights.start * own.start(rows.start))
+        if own.spread is not None:
+            terms.append(weights.spread * own.spread(left_over(said, rows)))
+        if weights.anchor:
+            terms.append(-self.anchor(weights.anchor * self.profile(rows.m, rows.xm))[:, 0])
+        return terms
+
+    def _of_critics(self, rows: Rows) -> list[Tensor]:
+        own, weights = self.networks, self.weights
+        judged = []
+        if own.critic_x is not None:
+            judged.append(own.critic_x(rows.xm))
+        if own.critic_m is not None:
+            judged.append(own.critic_m(rows.m))
+        if own.critic_z is not None:
+            judged.append(own.critic_z(self._latents(rows)))
+        terms = [-weights.critics * term for term in judged]
+        if own.start is not None and CODERS not in self.phases:
+            terms.append(weights.start * own.start(rows.start))
+        return terms
+
+    @torch.no_grad()
+    def _latents(self, rows: Rows) -> Tensor:
+        """What the encoder, which no longer learns, says of stays."""
+        own = self.networks
+        assert own.encoder is not None
+        z = self._drawn(*own.encoder(own.reader, rows))
+        return z if z.dim() == 2 else z * rows.present[..., None]
+
+    def _drawn(self, mean: Tensor, log_variance: Tensor | None) -> Tensor:
+        """Latents of a law, by PyTorch's own generator; as many draws however stays are cut.
+
+        In evaluation their means: there a pass must say the same again.
+        """
+        if log_variance is None or not self.training:
+            return mean
+        steps = self.networks.shape.latent_steps
+        shape = mean.shape if steps is None else (len(mean), steps, mean.shape[2])
+        noise = torch.randn(shape, dtype=mean.dtype, device=mean.device)
+        return mean + torch.exp(0.5 * log_variance) * noise[:, : mean.shape[1]]
+
+    def profile(self, m: Tensor, xm: Tensor) -> Tensor:
+        """(n, 2 L F): masks, then values where measured; zeros for rows that were cut off."""
+        missing = self.networks.shape.sizes.steps - m.shape[1]
+        return F.pad(torch.cat([m, xm], 2), (0, 0, 0, missing)).flatten(1)
+
+
+def profile_bound(steps: int, features: int) -> float:
+    """The norm of a stay of half as many rows as there may be, all measured, values at their most.
+
+    Longer ones are shortened to it where the anchor is clipped so.
+    """
+    return math.sqrt(steps * features)
+
+
+def left_over(said: Said, rows: Rows) -> Tensor:
+    """(n, 2, F): mean squared error of the values of a stay, and 1 where there are any."""
+    errors = ((rows.x - said.x.detach()).square() * rows.m).sum(1)
+    count = rows.m.sum(1)
+    return torch.stack([errors / count.clamp_min(1.0), (count > 0).to(errors.dtype)], 1)
+
+
+def summed(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The objective of each stay; there are no labels."""
+    return outputs.sum(1)
