@@ -46,14 +46,43 @@ class Drawing:
         self.svg = b""
 
 
+class Panels:
+    """A figure with rows and columns of axes, and its file once it is drawn."""
+
+    def __init__(self, figure: Figure, rows: int, columns: int) -> None:
+        self.figure = figure
+        grid = figure.subplots(rows, columns, squeeze=False)
+        self.axes: list[list[Axes]] = [list(row) for row in grid]
+        self.svg = b""
+
+
 @contextmanager
 def drawing(width: float = 5.6, height: float = 3.4) -> Iterator[Drawing]:
     """Draw inside; afterwards `svg` has the file. On the card's colour, for pages and viewers."""
+    with _figure(width, height) as figure:
+        sheet = Drawing(figure)
+        yield sheet
+        sheet.svg = _svg(figure)
+
+
+@contextmanager
+def panels(rows: int, columns: int, width: float, height: float) -> Iterator[Panels]:
+    """The same with many axes; width and height are those of one of them."""
+    with _figure(columns * width, rows * height) as figure:
+        sheet = Panels(figure, rows, columns)
+        yield sheet
+        sheet.svg = _svg(figure)
+
+
+@contextmanager
+def _figure(width: float, height: float) -> Iterator[Figure]:
     with style.context(["default", STYLE]):
         figure = Figure(figsize=(width, height), layout="constrained", facecolor=COLOUR["card"])
         FigureCanvasSVG(figure)
-        sheet = Drawing(figure)
-        yield sheet
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="svg", metadata=NO_METADATA)
-        sheet.svg = buffer.getvalue()
+        yield figure
+
+
+def _svg(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata=NO_METADATA)
+    return buffer.getvalue()

@@ -11,6 +11,7 @@ from privet.studies.robust_private.protocol import on_both_scales
 from privet.studies.robust_private.results import PUBLIC, WORST, under
 
 NOTHING: Final = "-"
+WHOLE: Final = 20  # letters of a name that a terminal has room for
 
 Row = Mapping[str, Any]
 
@@ -35,8 +36,14 @@ class Table:
     def screen(self) -> Screen:
         """For a terminal."""
         table = Screen(title=self.title, title_justify="left", caption=self.note or None)
+        names = max((len(row[0]) for row in self.rows), default=0)
         for i, head in enumerate(self.head):
-            table.add_column(head, justify="right" if i else "left", overflow="fold")
+            table.add_column(
+                head,
+                justify="right" if i else "left",
+                overflow="fold",
+                no_wrap=not i and names <= WHOLE,
+            )
         for row in self.rows:
             table.add_row(*row)
         return table
