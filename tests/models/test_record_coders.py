@@ -64,7 +64,9 @@ def test_unrolled_is_teacher_forcing_fed_with_its_own_rows(coder, aligned, drawn
     if drawn:
         assert set(made.m.unique().tolist()) == {0.0, 1.0}
     shown = made.m if drawn else there
-    assert torch.allclose(made.x * shown, said.x * shown, atol=1e-5)
+    values = reader.binned(said.x) if drawn else said.x
+    moved = (made.x * shown - values * shown).abs() > 1e-5
+    assert moved.float().mean() < 1e-3  # but for values at the edge of a bin
 
 
 @pytest.mark.parametrize("coder", [TRANSFORMER, GRU])
@@ -161,17 +163,30 @@ def test_a_law_has_as_many_numbers_twice():
 
 
 def test_values_are_spread_as_told():
-    """Three deviations of which the middle one is nearly none."""
+    """Around what is said, as far as bins let it be seen."""
     reader, _, body, last = networks()
     start = reader.read(CODES[:1].expand(3000, -1, -1) / 255).start
     z = latents(TRANSFORMER, 1).expand(3000, -1, -1)
     spread = torch.full((reader.sizes.features,), 0.05)
-    spread[1] = 0.001
     made = unrolled(
         body, last, reader, start, z, generator=torch.Generator().manual_seed(0), spread=spread
     )
     deviations = made.x[:, 0].std(0)
-    assert torch.allclose(deviations, spread, rtol=0.1)
+    bins = 1 / torch.tensor(reader.sizes.levels)
+    spread_and_bins = (spread.square() + bins.square() / 12).sqrt()
+    fine = bins < 0.04
+    assert torch.allclose(deviations[fine], spread_and_bins[fine], rtol=0.15)
+    assert fine.sum() >= 4
+
+
+def test_what_is_fed_back_is_what_a_reader_of_the_codes_sees():
+    """Values in the middle of their bins: made stays, coded and read, are the same."""
+    reader, _, body, last = networks()
+    start, z = reader.read(CODES / 255).start, latents(TRANSFORMER, 6)
+    made = unrolled(body, last, reader, start, z, generator=torch.Generator().manual_seed(1))
+    read = reader.read(reader.codes(made.x, made.m, start) / 255)
+    assert torch.equal(read.m, made.m)
+    assert torch.allclose(read.xm, made.xm, atol=1e-6)
 
 
 def test_masks_are_drawn_by_their_chances():

@@ -222,9 +222,10 @@ def unrolled(
     """Stays from z and their start: each row is said from the rows made before it.
 
     The graph is kept. Without a generator values and chances are fed back as they are, as
-    published. With one, masks are drawn, rows after the first without a gap are empty, and
-    gradients pass the draws as if these were the chances (straight through); `spread` (F) is then
-    the deviation of values around what is said.
+    published. With one, masks are drawn, rows after the first without a gap are empty, values
+    move to the middle of their bins, as those of records that are read, and gradients pass all that
+    as if it had not been done (straight through); `spread` (F) is then the deviation of values
+    around what is said.
     """
     row, state = reader.start_row(start)[:, None], body.begin(z)
     elapsed = z.new_zeros(len(start))
@@ -238,6 +239,7 @@ def unrolled(
         chance = m
         if generator is not None:
             x, m = _drawn(x, m, going, place, generator, spread)
+            x = reader.binned(x)
             going = m[:, -1:]
         parts.append((x, m, chance))
         if generator is not None and not going.is_cuda and not going.any():

@@ -31,6 +31,17 @@ def reconstruction(said: Said, rows: Rows, asked: Tensor | None = None) -> Tenso
     return (cells if asked is None else cells * asked[..., None]).sum((1, 2))
 
 
+def likelihood(said: Said, rows: Rows, values: float) -> Tensor:
+    """Of each stay as it is drawn: whether there is a row, then its masks, then their values.
+
+    CE(m, m-hat), of the gap in the rows that are there and the one after, of other columns in rows
+    that are there; and so many times CE(x, x-hat) of measured cells.
+    """
+    asked = torch.cat([rows.m[..., -1:].expand_as(rows.m)[..., :-1], rows.asked[..., None]], -1)
+    cells = asked * cross_entropy_of(rows.m, said.m)
+    return (cells + values * rows.m * cross_entropy_of(rows.x, said.x)).sum((1, 2))
+
+
 def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
     """KL to the standard normal law of each row of z, (n, ...)."""
     return 0.5 * (mean.square() + log_variance.exp() - log_variance - 1.0).sum(-1)

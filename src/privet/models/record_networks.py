@@ -38,6 +38,7 @@ class RecordNetworks(nn.Module):
         parts: which of `PARTS` there are.
         variational: whether z is a law.
         bounded: whether z lies within -1 and 1.
+        shared: whether encoder and decoder embed rows alike, as the papers' public program does.
         critic_dropout: of the critics of rows.
         init_seed: of the first weights; public.
     """
@@ -50,6 +51,7 @@ class RecordNetworks(nn.Module):
         parts: Collection[str],
         variational: bool = False,
         bounded: bool = True,
+        shared: bool = True,
         critic_dropout: float = 0.0,
         init_seed: int = 0,
     ) -> None:
@@ -65,13 +67,13 @@ class RecordNetworks(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(init_seed)
             self.reader = RecordRows(shape.sizes)
-            embedding = shape.embedding()  # shared, as the papers' public program has it
+            embedding = shape.embedding()
             self.encoder = (
                 Encoder(shape, embedding, variational=variational, bounded=bounded)
                 if "encoder" in parts
                 else None
             )
-            self.decoder = DecoderBody(shape, embedding)
+            self.decoder = DecoderBody(shape, embedding if shared else shape.embedding())
             self.last = LastLayer(form.width, features)
             self.imitator = DecoderBody(shape, shape.embedding()) if "imitator" in parts else None
             self.generator = form.generator(shape) if "generator" in form.flags else None

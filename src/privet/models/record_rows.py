@@ -172,6 +172,11 @@ class RecordRows(nn.Module):
         """The middle of the bin of each code, in [0, 1]; 0 for code 0."""
         return torch.where(rows > 0, (rows.to(self.dtype) - 0.5) / self.levels, 0.0)
 
+    def binned(self, x: Tensor) -> Tensor:
+        """Values at the middle of their bins; gradients pass as if they had not moved."""
+        middles = (x.detach() * self.levels).ceil().clamp_min(1.0)
+        return x + ((middles - 0.5) / self.levels - x).detach()
+
     def codes(self, x: Tensor, m: Tensor, start: Tensor) -> Tensor:
         """Bytes (n, 1 + L, W) of stays; over at the first row without a gap, but for the first."""
         missing = self.sizes.steps - x.shape[1]

@@ -98,6 +98,7 @@ class Family(Generating):
         model: size of the networks: coder, width, layers, latent numbers.
         coder_share: of the steps, of the first phase; where there are two.
         recon_weight: of l_recon in the objective.
+        value_weight: of values, within l_recon; of masks it is 1.
         kl_weight: of the latents' divergence, within l_recon; 0: latents are no law.
         start_weight: of what stays begin with.
         spread_weight: of the deviations of values.
@@ -112,10 +113,11 @@ class Family(Generating):
 
     without: str = ""
     coder_share: float = 0.6
-    recon_weight: float = 0.02
+    recon_weight: float = 0.01
+    value_weight: float = 10.0
     kl_weight: float = 0.0
     start_weight: float = 0.007
-    spread_weight: float = 0.02
+    spread_weight: float = 0.001
     critic_weight: float = 0.15
     free_steps: int = 1
     free_batch: int = 128
@@ -128,6 +130,7 @@ class Family(Generating):
     _positive: ClassVar[tuple[str, ...]] = (
         *Generating._positive,
         "recon_weight",
+        "value_weight",
         "start_weight",
         "spread_weight",
         "critic_weight",
@@ -205,6 +208,7 @@ class Family(Generating):
             parts=member.parts,
             variational=self._law,
             bounded=not self._law,
+            shared=member.imitator,  # else the decoder goes on alone, and the encoder would follow
             init_seed=self.init_seed,
         )
         for part in (networks.generator, networks.imitator):
@@ -222,6 +226,7 @@ class Family(Generating):
         bound = profile_bound(sizes.steps, sizes.features)
         return Weights(
             reconstruction=self.recon_weight,
+            values=self.value_weight,
             divergence=self.kl_weight,
             start=self.start_weight,
             spread=self.spread_weight,
@@ -331,9 +336,9 @@ class PlainFamilySettings(Family, PlainSettings):
 
 
 DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "vae": {"kl_weight": 0.3},
-    "vaegan": {"kl_weight": 0.3},
-    IGAMT: {"kl_weight": 0.3, "anchor_weight": 1.0},
+    "vae": {"kl_weight": 1.0},
+    "vaegan": {"kl_weight": 1.0},
+    IGAMT: {"kl_weight": 1.0, "anchor_weight": 1.0},
 }
 """What members have otherwise than the family."""
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from privet.models.record_coders import Said, teacher_forced
-from privet.models.record_losses import divergence, reconstruction
+from privet.models.record_losses import divergence, likelihood
 from privet.models.record_networks import RecordNetworks
 from privet.models.record_rows import Rows
 from privet.privacy.phases import Phased
@@ -41,6 +41,7 @@ class Weights:
 
     Attributes:
         reconstruction: l_recon.
+        values: of what is said of values, within l_recon.
         divergence: KL, in nats of a latent number, within l_recon.
         start: -log p of what a stay begins with.
         spread: likelihood of what reconstructions leave.
@@ -49,6 +50,7 @@ class Weights:
     """
 
     reconstruction: float
+    values: float
     divergence: float
     start: float
     spread: float
@@ -95,11 +97,11 @@ class RecordTerms(Phased):
         said = teacher_forced(
             own.decoder, own.last, own.reader, rows, self._drawn(mean, log_variance)
         )
-        terms = [weights.reconstruction * reconstruction(said, rows, rows.asked)]
+        terms = [weights.reconstruction * likelihood(said, rows, weights.values)]
         if log_variance is not None:
             apart = divergence(mean, log_variance)
             if apart.dim() == 2:
-                apart = (apart * rows.present).sum(1)
+                apart = (apart * rows.asked).sum(1)
             terms.append(weights.reconstruction * weights.divergence * apart)
         if own.start is not None:
             terms.append(weights.start * own.start(rows.start))
