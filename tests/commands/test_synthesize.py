@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from command_line import card, privet, run, start
 from privet.cli import app
 from privet.commands.synthesize_options import GeneratingOptions
+from privet.commands.synthesize_published import PublishedOptions
 from privet.commands.synthesize_records import noted
 from privet.data.records import ReadingNotes, read_records, read_schema, write_records, write_schema
 from privet.data.records.parts import parted
@@ -392,9 +393,10 @@ def test_lists(capfd, tmp_path):
     assert listed["simulator"]["where"] == "embedded"
     assert {"physionet2012", "mimic-iv-ed-demo", "eicu-demo"} <= set(listed)
     assert run("synthesize", "methods", "--json") == 0
-    (method,) = json.loads(capfd.readouterr().out)
-    assert method["name"] == "autoregressive"
-    assert set(method["promises"]) == {"sound", "none"}
+    methods = {method["name"]: method for method in json.loads(capfd.readouterr().out)}
+    assert set(methods) == {"autoregressive", "vae", "gan", "vaegan", "aae", "daae", "igamt"}
+    assert set(methods["autoregressive"]["promises"]) == {"sound", "none"}
+    assert set(methods["igamt"]["promises"]) == {"sound", "paper", "none"}
 
 
 def test_the_command_line_offers_every_setting_that_is_not_about_images():
@@ -402,6 +404,20 @@ def test_the_command_line_offers_every_setting_that_is_not_about_images():
     sound = METHODS["autoregressive"].under(None)
     about_images = {name for name in sound.options if name.startswith("adversarial")} | IMAGES
     assert offered == set(sound.options) - {"epsilon", "delta"} - about_images
+
+
+def test_the_command_line_offers_every_setting_of_what_is_published():
+    offered = {field.name for field in fields(GeneratingOptions)}
+    further = {field.name for field in fields(PublishedOptions)}
+    paper = METHODS["igamt"].under("paper")
+    about_images = {name for name in paper.options if name.startswith("adversarial")} | IMAGES
+    assert further == set(paper.options) - offered - {"epsilon", "delta"} - about_images
+    defaults = {field.name: field.default for field in fields(paper.settings)}
+    said = re.findall(
+        r"(?m)^    (\w+)\n(?:        .*\n)*?.*default (\d[\d.]*\d|\d)", PublishedOptions.__doc__
+    )
+    assert len(said) == 4
+    assert {name: float(number) for name, number in said} == {n: defaults[n] for n, _ in said}
 
 
 def test_the_defaults_in_the_help_are_the_methods_own():

@@ -8,6 +8,7 @@ from cyclopts import App, Parameter
 from privet.commands.screen import DataDir, Json, out, print_json, print_listing, step_bar
 from privet.commands.synthesize_evaluate import evaluate
 from privet.commands.synthesize_options import Generating, GeneratingOptions
+from privet.commands.synthesize_published import Published, PublishedOptions
 from privet.commands.synthesize_records import SchemaFile, StaticFile, Told, tell_reading
 from privet.commands.synthesize_sample import sample
 from privet.commands.synthesize_schema import schema
@@ -38,6 +39,7 @@ def fit(
     out: Path,
     data_dir: DataDir = None,
     options: Generating = GeneratingOptions(),  # noqa: B008 - frozen
+    published: Published = PublishedOptions(),  # noqa: B008 - frozen
     json: Json = False,
 ) -> None:
     """Learn to make records like these, privately, and write the release.
@@ -50,6 +52,8 @@ def fit(
     --epsilon 1.5 --delta 1e-5 --holdout 0.2 --out runs/stays
 
     Example: privet synthesize fit autoregressive --analysis none --out runs/no-privacy
+
+    Example: privet synthesize fit igamt --analysis paper --epsilon 1.5 --out runs/as-published
 
     Parameters
     ----------
@@ -70,7 +74,8 @@ def fit(
     delta
         Of the target; well below 1 / number of patients; default 1e-5.
     analysis
-        sound (default): private, its epsilon proved; none: without privacy, to compare with.
+        sound (default): private, its epsilon proved; paper: as published, its epsilon claimed;
+        none: without privacy, to compare with.
     quick
         About a minute on two cores, for a first look; what you set yourself wins.
     out
@@ -79,6 +84,8 @@ def fit(
         Where the files of a named source are.
     options
         Settings of the method.
+    published
+        Settings of igamt and its baselines.
     json
         Print the trust card as JSON, nothing else.
     """
@@ -108,6 +115,7 @@ def fit(
             watch=watch,
             reference=told.reference(),
             **options.given(),
+            **published.given(),
         )
     if ranks.leads:
         _show(release.trust, out, as_json=json)

@@ -100,7 +100,9 @@ def gradient_penalty(
 
     As published. It looks at real records: for training without a proof.
     """
-    share = torch.rand(len(real), *[1] * (real.dim() - 1), generator=generator)
+    share = torch.rand(
+        len(real), *[1] * (real.dim() - 1), generator=generator, device=generator.device
+    )
     between = (share.to(real) * real + (1 - share.to(real)) * fake).detach().requires_grad_()
     (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
     # Not the norm itself: its gradient at zero is not a number.

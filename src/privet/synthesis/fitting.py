@@ -18,6 +18,7 @@ from privet.synthesis.autoregressive import (
     PlainAutoregressiveSettings,
 )
 from privet.synthesis.family import FAMILY
+from privet.synthesis.published.igamt import published_variants
 from privet.training import dpsgd, unprotected
 from privet.training.plain import plain_mechanism, plain_trainer
 from privet.training.registry import SOUND, Method, Variant, find_in, foreign, require_target
@@ -56,7 +57,7 @@ METHODS: Final = {
     member.name: Method(
         name=member.name,
         summary=member.summary,
-        analyses={SOUND: igamt.sound(member.name), NONE: igamt.plain(member.name)},
+        analyses={SOUND: igamt.sound(member.name), **published_variants(member)},
     )
     for member in FAMILY.values()
 }
@@ -84,7 +85,8 @@ def fit(
         records: from `privet.data.records`.
         epsilon: target for the patient, add/remove neighbours.
         delta: of the target; default 1e-5.
-        analysis: 'sound', the default, or 'none': without privacy.
+        analysis: 'sound', the default; 'paper', where there is one: as published, its epsilon
+            claimed; or 'none': without privacy.
         quick: about a minute on two cores, for a first look.
         options: the method's settings, and `out` (folder), `ledger`, `watch`.
     """
