@@ -49,13 +49,14 @@ def _head(title: str, note: str) -> Markup:
 def _plots(
     plots: Mapping[str, tuple[bytes, str]], wide: Collection[str], *, public: bool
 ) -> Markup:
+    def look(own_line: bool) -> tuple[str, str]:
+        return (" wide", "max-width: 100%") if own_line else ("", "width: 100%")
+
     figures = [
         Markup(
-            '<figure class="{}"><img style="width: 100%" alt="{}" '
+            '<figure class="panel{}"><img style="{}" alt="{}" '
             'src="data:image/svg+xml;base64,{}"><figcaption>{}</figcaption></figure>'
-        ).format(
-            "panel wide" if name in wide else "panel", said, base64.b64encode(svg).decode(), said
-        )
+        ).format(*look(name in wide), said, base64.b64encode(svg).decode(), said)
         for name, (svg, said) in plots.items()
     ]
     note = (

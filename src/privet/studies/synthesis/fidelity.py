@@ -49,7 +49,7 @@ class Fidelity:
 
 ELAPSED: Final = Fidelity(
     name="elapsed time",
-    short="elapsed",
+    short="time",
     measure="timing",
     figure="gap",
     unit="W1",
@@ -58,14 +58,14 @@ ELAPSED: Final = Fidelity(
 SEVEN: Final = (
     Fidelity(
         name="cluster distance",
-        short="distance",
+        short="dist.",
         measure="clusters",
         figure="minkowski_sum",
         why="the papers' main table",
     ),
     Fidelity(
         name="cluster cosine",
-        short="cosine",
+        short="cos.",
         measure="clusters",
         figure="cosine_mean",
         higher=True,

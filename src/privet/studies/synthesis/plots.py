@@ -18,6 +18,7 @@ from privet.studies.robust_private.plots import against_epsilon
 from privet.studies.robust_private.study import CELLS
 from privet.studies.synthesis.contenders import (
     BASELINES,
+    CONTENDERS,
     HERO,
     LADDER,
     NONE,
@@ -83,11 +84,11 @@ def all_plots(results: Mapping[str, Any], folder: Path) -> dict[str, tuple[bytes
     found["pca"] = (planes(grid, kept), _pca_said(epsilon))
     found["missing"] = (
         histograms(grid, kept, "empty", "empty cells of a stay, mean over columns"),
-        f"Empty cells of a stay, averaged over columns, of 1,000 stays, at ε {epsilon:g}. {_LAST}",
+        f"Empty cells of a stay, averaged over columns, of at most 1,000 stays, at ε {epsilon:g}. {_LAST}",
     )
     found["gaps"] = (
         histograms(grid, kept, "gap", f"mean time between rows, {results['time_unit']}"),
-        f"Time between rows, averaged over a stay, of 1,000 stays, at ε {epsilon:g}. {_LAST}",
+        f"Time between rows, averaged over a stay, of at most 1,000 stays, at ε {epsilon:g}. {_LAST}",
     )
     columns = results["protocol"]["trajectories"]
     for analysis, group in grid.items():
@@ -182,7 +183,8 @@ def _grid(
     grid: Mapping[str, Sequence[Row]], kept: Mapping[str, Kept], draw: Draw, label: str
 ) -> bytes:
     """A panel for each contender and analysis."""
-    bases = list(dict.fromkeys(row["base"] for group in grid.values() for row in group))
+    there = {row["base"] for group in grid.values() for row in group}
+    bases = [name for name, one in CONTENDERS.items() if name == one.base and name in there]
     with panels(len(grid), len(bases), *PANEL) as sheet:
         for i, (analysis, group) in enumerate(grid.items()):
             by_base = {row["base"]: row for row in group}
@@ -317,9 +319,11 @@ def _same_height(sheet: Panels, line: int) -> None:
 
 
 def _legend(sheet: Panels, label: str) -> None:
-    sheet.figure.supxlabel(label, fontsize=8.5, color=COLOUR["muted"])
+    """Below all panels, under what stands on their lower axes."""
     handles = [Patch(color=REAL, label="real, held out"), Patch(color=MADE, label="synthetic")]
-    sheet.figure.legend(handles=handles, loc="outside lower right", ncols=2, frameon=False)
+    sheet.figure.legend(
+        handles=handles, title=label, loc="outside lower center", ncols=2, frameon=False
+    )
 
 
 def _line(dash: Literal["-", "--"], colour: str, said: str) -> Line2D:

@@ -9,7 +9,7 @@ from privet.reports.figures import at_most
 from privet.studies.robust_private.tables import NOTHING, Table, privacy_table
 from privet.studies.synthesis import published
 from privet.studies.synthesis.contenders import ANALYSES
-from privet.studies.synthesis.contest import HALF, LOST, TIE, WON
+from privet.studies.synthesis.contest import HALF, TIE
 from privet.studies.synthesis.fidelity import ENOUGH, SEVEN
 from privet.studies.synthesis.results import BY_COLUMN, Found
 from privet.synthesis.evaluation.feature_clusters import ELAPSED
@@ -331,16 +331,15 @@ def _both(row: Row, column: str) -> str:
 
 
 def _verdict(one: Mapping[str, Any]) -> str:
-    if one["verdict"] != TIE:
-        return str(one["verdict"])
-    return f"{TIE} {'+' if one['ahead'] else '-'}"
+    sign = "+" if one["ahead"] else "-"
+    return f"({sign})" if one["verdict"] == TIE else sign
 
 
 def _rules() -> str:
     return (
-        f"{WON}, {LOST}: Welch's 95 % interval over seeds of the difference leaves out 0; {TIE}:"
-        " it does not, or there is one seed; + and ahead: by means alone. Not corrected for the"
-        " number of comparisons."
+        "+ won, - lost: Welch's 95 % interval over seeds of the difference leaves out 0. (+), (-):"
+        " it does not, or there is one seed: a tie, ahead or behind by means alone. Not corrected"
+        " for the number of comparisons."
     )
 
 
