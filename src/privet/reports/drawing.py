@@ -66,9 +66,11 @@ def drawing(width: float = 5.6, height: float = 3.4) -> Iterator[Drawing]:
 
 
 @contextmanager
-def panels(rows: int, columns: int, width: float, height: float) -> Iterator[Panels]:
-    """The same with many axes; width and height are those of one of them."""
-    with _figure(columns * width, rows * height) as figure:
+def panels(
+    rows: int, columns: int, width: float, height: float, below: float = 0.0
+) -> Iterator[Panels]:
+    """The same with many axes; width and height are those of one, `below` is for a legend."""
+    with _figure(columns * width, rows * height + below) as figure:
         sheet = Panels(figure, rows, columns)
         yield sheet
         sheet.svg = _svg(figure)

@@ -51,6 +51,10 @@ class Laboratory:
     device: torch.device
     stays: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.stays is not None and self.stays < LEAST:
+            raise InputError("too few stays", got=self.stays, expected=f"at least {LEAST}")
+
     @property
     def protocol(self) -> dict[str, Any]:
         """What decides on the figures."""

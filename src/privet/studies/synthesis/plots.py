@@ -28,7 +28,7 @@ from privet.studies.synthesis.contenders import (
     SOUND,
 )
 from privet.studies.synthesis.fidelity import SEVEN, Fidelity
-from privet.studies.synthesis.measuring import STAGE
+from privet.studies.synthesis.measuring import KEPT, STAGE
 from privet.studies.synthesis.results import Found, rows_under
 from privet.synthesis.evaluation.marks import MADE, REAL, YARDSTICK
 
@@ -39,6 +39,8 @@ BY_COLUMN: Final = {
     "cosine": "cluster cosine",
 }
 PANEL: Final = (1.25, 1.2)  # inches
+LEGEND: Final = 0.35
+LEAST_ACROSS: Final = 3  # panels: narrower, the legend would not fit
 BINS: Final = 30
 BEYOND: Final = 1.3  # of the 99th percentile of real stays: what is more stands in the last bin
 LOG_FROM: Final = 50.0  # times from the least to the largest: then the axis is logarithmic
@@ -84,11 +86,11 @@ def all_plots(results: Mapping[str, Any], folder: Path) -> dict[str, tuple[bytes
     found["pca"] = (planes(grid, kept), _pca_said(epsilon))
     found["missing"] = (
         histograms(grid, kept, "empty", "empty cells of a stay, mean over columns"),
-        f"Empty cells of a stay, averaged over columns, of at most 1,000 stays, at ε {epsilon:g}. {_LAST}",
+        f"Empty cells of a stay, averaged over columns, {_of_stays(epsilon)}",
     )
     found["gaps"] = (
         histograms(grid, kept, "gap", f"mean time between rows, {results['time_unit']}"),
-        f"Time between rows, averaged over a stay, of at most 1,000 stays, at ε {epsilon:g}. {_LAST}",
+        f"Time between rows, averaged over a stay, {_of_stays(epsilon)}",
     )
     columns = results["protocol"]["trajectories"]
     for analysis, group in grid.items():
@@ -161,7 +163,8 @@ def histograms(
 def trajectories(rows: Sequence[Row], kept: Mapping[str, Kept], columns: Sequence[str]) -> bytes:
     """Means by row of a stay: a row of panels for each column, a column for each contender."""
     last = max(_last(one[f"real_mean_{c}"]) for one in kept.values() for c in columns)
-    with panels(len(columns), len(rows), *PANEL) as sheet:
+    across = max(LEAST_ACROSS, len(rows))
+    with panels(len(columns), across, *PANEL, LEGEND) as sheet:
         for i, column in enumerate(columns):
             for j, row in enumerate(rows):
                 axes, one = sheet.axes[i][j], kept[row["name"]]
@@ -174,7 +177,8 @@ def trajectories(rows: Sequence[Row], kept: Mapping[str, Kept], columns: Sequenc
                     _title(axes, row["base"])
                 if j == 0:
                     axes.set_ylabel(column)
-            _same_height(sheet, i)
+            _leave_empty(sheet.axes[i][len(rows) :])
+            _same_height(sheet.axes[i][: len(rows)])
         _legend(sheet, "row of the stay")
     return sheet.svg
 
@@ -185,8 +189,10 @@ def _grid(
     """A panel for each contender and analysis."""
     there = {row["base"] for group in grid.values() for row in group}
     bases = [name for name, one in CONTENDERS.items() if name == one.base and name in there]
-    with panels(len(grid), len(bases), *PANEL) as sheet:
+    across = max(LEAST_ACROSS, len(bases))
+    with panels(len(grid), across, *PANEL, LEGEND) as sheet:
         for i, (analysis, group) in enumerate(grid.items()):
+            _leave_empty(sheet.axes[i][len(bases) :])
             by_base = {row["base"]: row for row in group}
             for j, base in enumerate(bases):
                 axes = sheet.axes[i][j]
@@ -216,15 +222,14 @@ def _bars(
     names = list(next(iter(figures.values())))
     most = max((one["high"] for by in figures.values() for one in by.values() if one), default=1.0)
     down = -(-len(figures) // across)
-    with panels(down, min(across, len(figures)), 9.2 / across, 0.5 + 0.15 * len(names)) as sheet:
+    with panels(down, across, 9.2 / across, 0.45 + 0.15 * len(names), LEGEND) as sheet:
         flat = [axes for line in sheet.axes for axes in line]
         for place, (axes, (title, found)) in enumerate(zip(flat, figures.items(), strict=False)):
             _panel_of_bars(axes, found, real.get(title), named=place % across == 0)
             axes.set_title(title, fontsize=8)
             if log_from is not None:
                 axes.set(xscale="log", xlim=(log_from, max(2 * most, 10 * log_from)))
-        for axes in flat[len(figures) :]:
-            axes.set_axis_off()
+        _leave_empty(flat[len(figures) :])
         _legend_of_bars(sheet, names)
     return sheet.svg
 
@@ -309,10 +314,15 @@ def _shares(values: Any, edges: Any) -> Any:
     return counts / max(len(values), 1)
 
 
-def _same_height(sheet: Panels, line: int) -> None:
+def _leave_empty(several: Sequence[Axes]) -> None:
+    for axes in several:
+        axes.set_axis_off()
+
+
+def _same_height(line: Sequence[Axes]) -> None:
     """One scale for a row of panels; its numbers once."""
-    ends = [axes.get_ylim() for axes in sheet.axes[line]]
-    for place, axes in enumerate(sheet.axes[line]):
+    ends = [axes.get_ylim() for axes in line]
+    for place, axes in enumerate(line):
         axes.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
         if place:
             axes.set_yticklabels([])
@@ -362,7 +372,11 @@ def _headed(one: Fidelity) -> str:
     return f"{one.name}{unit} {'↑' if one.higher else '↓'}"
 
 
-_LAST: Final = "The last bin has all that is more."
+def _of_stays(epsilon: float) -> str:
+    return (
+        f"of at most {KEPT:,} stays of either side, at ε {epsilon:g}. The last bin has all that"
+        " is more."
+    )
 
 
 def _seven_said(analysis: str, epsilon: float) -> str:

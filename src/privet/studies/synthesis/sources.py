@@ -114,7 +114,8 @@ def studied(
         raise InputError("bad holdout", got=holdout, expected="0 < holdout < 1")
     facts: dict[str, Any] = {"holdout": holdout}
     if name == SIMULATOR:
-        facts |= {"records": records or SIMULATED, "data_seed": data_seed or 0}
+        facts["records"] = SIMULATED if records is None else records
+        facts["data_seed"] = data_seed or 0
         whole = _simulated(facts["records"], facts["data_seed"], holdout)
     else:
         whole = load_records(name, data_dir)
