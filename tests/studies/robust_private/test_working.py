@@ -100,3 +100,15 @@ def test_nobody_is_left_when_the_pool_is_left_by_an_error():
         interrupted()
     assert begun
     assert not any(child.is_alive() for child in begun)
+
+
+def test_processes_share_the_cores(monkeypatch):
+    """Else each takes all of them: scikit-learn and BLAS ask the environment, not torch."""
+    monkeypatch.setattr(working, "_cores", lambda: 6)
+    for name in working.THREADS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MKL_NUM_THREADS", "5")  # the user's own choice
+    with working._pool(None, 2) as (pool, _):
+        asked = [pool.submit(os.getenv, name).result(60) for name in working.THREADS]
+    assert asked == ["3", "3", "5"]
+    assert "OMP_NUM_THREADS" not in os.environ

@@ -35,6 +35,8 @@ from privet.studies.robust_private.training import Lesson
 SECONDS: Final = 0.3  # between two looks at who is done; news of one process come no faster
 PATIENCE: Final = 10.0  # seconds, with a process that was told to end
 
+THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
 TRAIN: Final = "train"
 MEASURE: Final = "measure"
 
@@ -149,7 +151,8 @@ def _pool(study: Study, workers: int) -> Iterator[tuple[ProcessPoolExecutor, Con
         initargs=(study, telling, context.Lock(), threads),
     )
     try:
-        yield pool, news
+        with _told_to_children(threads):
+            yield pool, news
         pool.shutdown()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -162,6 +165,18 @@ def _pool(study: Study, workers: int) -> Iterator[tuple[ProcessPoolExecutor, Con
     finally:
         news.close()
         telling.close()
+
+
+@contextmanager
+def _told_to_children(threads: int) -> Iterator[None]:
+    """Libraries with threads of their own read these as they load; what is set already stays."""
+    new = [name for name in THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(new, str(threads)))
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
 
 
 def _cores() -> int:
