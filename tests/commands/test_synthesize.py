@@ -17,13 +17,14 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from command_line import card, privet, run, start
 from privet.cli import app
-from privet.commands.synthesize_options import GeneratingOptions
+from privet.commands.synthesize_options import FamilyOptions, GeneratingOptions
 from privet.commands.synthesize_published import PublishedOptions
 from privet.commands.synthesize_records import noted
 from privet.data.records import ReadingNotes, read_records, read_schema, write_records, write_schema
 from privet.data.records.parts import parted
 from privet.data.records.simulator import simulate
 from privet.release import RELEASED_FILES, sha256
+from privet.synthesis.family import FAMILY
 from privet.synthesis.fitting import METHODS
 
 TINY = ("--model", "rows-16-0", "--epochs", "1")
@@ -418,6 +419,27 @@ def test_the_command_line_offers_every_setting_of_what_is_published():
     )
     assert len(said) == 4
     assert {name: float(number) for name, number in said} == {n: defaults[n] for n, _ in said}
+
+
+def test_the_command_line_offers_every_setting_of_the_family():
+    options = (GeneratingOptions, FamilyOptions)
+    offered = {field.name for kind in options for field in fields(kind)} | {"without"}
+    of_rows = {"static_weight", "habit_weight", "row_weight", "outcome_weight"}
+    for name in FAMILY:
+        sound = METHODS[name].under(None)
+        about_images = {one for one in sound.options if one.startswith("adversarial")} | IMAGES
+        assert offered - of_rows == set(sound.options) - {"epsilon", "delta"} - about_images
+
+
+def test_the_defaults_in_the_help_are_the_family_s_own():
+    said = dict(re.findall(r"(?m)^    (\w+)\n((?:        .*\n)+)", FamilyOptions.__doc__))
+    found = {name: re.search(r"default (\d[\d.]*\d|\d)", text) for name, text in said.items()}
+    told = {name: float(match[1]) for name, match in found.items()}
+    own = {field.name: field.default for field in fields(METHODS["igamt"].under(None).settings)}
+    assert told == {name: own[name] for name in told}
+    said = dict(re.findall(r"(?m)^    (\w+)\n((?:        .*\n)+)", GeneratingOptions.__doc__))
+    for name in ("epochs", "learning_rate"):
+        assert float(re.search(r"its\s+baselines ([\d.]*\d)", said[name])[1]) == own[name]
 
 
 def test_the_defaults_in_the_help_are_the_methods_own():

@@ -7,7 +7,12 @@ from cyclopts import App, Parameter
 
 from privet.commands.screen import DataDir, Json, out, print_json, print_listing, step_bar
 from privet.commands.synthesize_evaluate import evaluate
-from privet.commands.synthesize_options import Generating, GeneratingOptions
+from privet.commands.synthesize_options import (
+    Family,
+    FamilyOptions,
+    Generating,
+    GeneratingOptions,
+)
 from privet.commands.synthesize_published import Published, PublishedOptions
 from privet.commands.synthesize_records import SchemaFile, StaticFile, Told, tell_reading
 from privet.commands.synthesize_sample import sample
@@ -39,6 +44,7 @@ def fit(
     out: Path,
     data_dir: DataDir = None,
     options: Generating = GeneratingOptions(),  # noqa: B008 - frozen
+    family: Family = FamilyOptions(),  # noqa: B008 - frozen
     published: Published = PublishedOptions(),  # noqa: B008 - frozen
     json: Json = False,
 ) -> None:
@@ -52,6 +58,8 @@ def fit(
     --epsilon 1.5 --delta 1e-5 --holdout 0.2 --out runs/stays
 
     Example: privet synthesize fit autoregressive --analysis none --out runs/no-privacy
+
+    Example: privet synthesize fit igamt --epsilon 1.5 --without imitator --out runs/edgamt
 
     Example: privet synthesize fit igamt --analysis paper --epsilon 1.5 --out runs/as-published
 
@@ -84,8 +92,10 @@ def fit(
         Where the files of a named source are.
     options
         Settings of the method.
+    family
+        Settings of igamt and its baselines, private.
     published
-        Settings of igamt and its baselines.
+        Settings of igamt and its baselines, as published.
     json
         Print the trust card as JSON, nothing else.
     """
@@ -115,6 +125,7 @@ def fit(
             watch=watch,
             reference=told.reference(),
             **options.given(),
+            **family.given(),
             **published.given(),
         )
     if ranks.leads:

@@ -56,7 +56,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Final, Self, TypeVar, cast
+from typing import Any, ClassVar, Final, Self, cast
 
 import torch
 from torch import nn
@@ -75,13 +75,10 @@ from privet.synthesis.family import FAMILY, IGAMT, Member
 from privet.synthesis.free_steps import Free, FreeSteps
 from privet.synthesis.generating import Generating, schema_of
 from privet.synthesis.record_terms import RecordTerms, Weights, profile_bound, summed
-from privet.training import dpsgd, unprotected
-from privet.training.plain import PlainSettings, plain_mechanism, plain_trainer
+from privet.training import dpsgd
 from privet.training.registry import Variant
 from privet.training.settings import Settings
-from privet.training.unprotected import Unprotected
 
-Kind = TypeVar("Kind", bound="Family")
 SIZES: Final = {TRANSFORMER: "transformer-64-1-8", GRU: "gru-64-1-16"}
 # Of the clip norm, for what learns in one step: their squares add up to one.
 START_RADIUS: Final = 0.3
@@ -90,12 +87,15 @@ ANCHOR_RADIUS: Final = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family(Generating):
-    """What may be chosen about a family member, private or not.
+class FamilySettings(Generating, Settings):
+    """The settings of DP-SGD, and what may be chosen about a family member.
 
     Attributes:
-        without: parts to go without, separated by commas; see `family`.
+        batch: expected patients in a step; default: a fifth of the nominal size, at most 1024.
+        clipping: 'by-part': what stays begin with, spread, anchor, coders and each critic by
+            themselves, within one ball; or one of DP-SGD's.
         model: size of the networks: coder, width, layers, latent numbers.
+        without: parts to go without, separated by commas; see `family`.
         coder_share: of the steps, of the first phase; where there are two.
         recon_weight: of l_recon in the objective.
         value_weight: of values, within l_recon; of masks it is 1.
@@ -111,6 +111,11 @@ class Family(Generating):
         anchor_weight: what private means of masks and values count; 0: none are learned.
     """
 
+    epochs: float = 30.0
+    learning_rate: float = 0.002
+    optimizer: str = "adam"
+    ema: float = 0.95
+    clipping: str = BY_PART
     without: str = ""
     coder_share: float = 0.6
     recon_weight: float = 0.01
@@ -127,8 +132,12 @@ class Family(Generating):
     anchor_weight: float = 0.0
 
     method: ClassVar[str] = IGAMT
+    _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **Settings._choices,
+        "clipping": (BY_PART, *GEOMETRIES),
+    }
     _positive: ClassVar[tuple[str, ...]] = (
-        *Generating._positive,
+        *Settings._positive,
         "recon_weight",
         "value_weight",
         "start_weight",
@@ -136,7 +145,7 @@ class Family(Generating):
         "critic_weight",
         "free_rate",
     )
-    _counts: ClassVar[tuple[str, ...]] = (*Generating._counts, "free_batch")
+    _counts: ClassVar[tuple[str, ...]] = (*Settings._counts, "free_batch")
     _not_negative: ClassVar[tuple[str, ...]] = (
         "free_steps",
         "kl_weight",
@@ -160,9 +169,19 @@ class Family(Generating):
             raise InputError("bad coder_share", got=self.coder_share, expected="between 0 and 1")
         if self.free_batch < 2:
             raise InputError("bad free_batch", got=self.free_batch, expected="at least 2")
+        member = self.member
+        if member.variational and not self.kl_weight:
+            raise InputError(
+                f"the latents of '{member.name}' are a law", got="kl_weight 0", expected="above 0"
+            )
+        if self.anchor_weight and not (member.encoder and member.critics):
+            raise InputError(
+                f"'{member.name}' has nothing that private means could teach",
+                got=f"anchor_weight {self.anchor_weight:g}",
+                fix="leave --anchor-weight out",
+            )
         if self.model is not None:
             self._form(self.model)
-        _ = self.member
 
     def filled_for(self, data: Dataset) -> Self:
         """With the whole name of the network."""
@@ -172,6 +191,9 @@ class Family(Generating):
 
     def _default_model(self, data: Dataset) -> str:
         return SIZES[self.member.coder]
+
+    def _batch_for(self, nominal_size: int) -> int:
+        return max(1, min(1024, nominal_size // 5))
 
     def _form(self, name: str) -> Form:
         """Of what is released: a size, and all that follows from the member."""
@@ -201,9 +223,9 @@ class Family(Generating):
     def network(self, data: Dataset) -> RecordTerms:
         """What is trained, for filled settings."""
         assert self.model is not None
-        form, member = Form.read(self.model), self.member
+        member = self.member
         networks = RecordNetworks(
-            form,
+            Form.read(self.model),
             schema_from_json(schema_of(data)),
             parts=member.parts,
             variational=self._law,
@@ -211,90 +233,31 @@ class Family(Generating):
             shared=member.imitator,  # else the decoder goes on alone, and the encoder would follow
             init_seed=self.init_seed,
         )
-        for part in (networks.generator, networks.imitator):
+        free: list[nn.Module | None] = [networks.generator, networks.imitator]
+        free += [] if member.encoder else [networks.decoder, networks.last]
+        for part in free:
             if part is not None:
                 part.requires_grad_(False)
-        if not member.encoder:
-            networks.decoder.requires_grad_(False)
-            networks.last.requires_grad_(False)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.init_seed)
-            return RecordTerms(networks, weights=self._weights(networks), share=self._share)
+        return RecordTerms(networks, weights=self._weights(networks), share=self._share)
 
     def _weights(self, networks: RecordNetworks) -> Weights:
         sizes = networks.shape.sizes
-        bound = profile_bound(sizes.steps, sizes.features)
+        longest = profile_bound(sizes.steps, sizes.features)
+        anchor = ANCHOR_RADIUS * self.clip_norm / longest
         return Weights(
             reconstruction=self.recon_weight,
             values=self.value_weight,
             divergence=self.kl_weight,
             start=self.start_weight,
             spread=self.spread_weight,
-            anchor=self._anchor_norm / bound if self.anchor_weight else 0.0,
+            anchor=anchor if self.anchor_weight else 0.0,
             critics=self.critic_weight,
         )
-
-    @property
-    def _anchor_norm(self) -> float:
-        """What the longest profile is scaled to."""
-        return 1.0
-
-    def constrained(
-        self, optimizer: torch.optim.Optimizer, model: nn.Module, shape: tuple[int, ...]
-    ) -> torch.optim.Optimizer:
-        """With what is free around every step; of filled settings."""
-        assert isinstance(model, RecordTerms)
-        free = Free(
-            steps=self.free_steps,
-            batch=self.free_batch,
-            rate=self.free_rate,
-            judged=self.judged_weight,
-            imitated=self.imitation_weight,
-            anchored=self.anchor_weight,
-            average=self.ema,
-            seed=self.init_seed,
-        )
-        return FreeSteps(model, free).ride(optimizer)
 
     @property
     def loss(self) -> PerExampleLoss:
         """Of one stay."""
         return summed
-
-
-def released(model: nn.Module) -> nn.Module:
-    """What may leave of what was trained: no encoder, no critic."""
-    return cast(RecordTerms, model).averaged.maker()
-
-
-@dataclass(frozen=True, kw_only=True)
-class FamilySettings(Family, Settings):
-    """The settings of DP-SGD, and those of the family.
-
-    Attributes:
-        batch: expected patients in a step; default: a fifth of the nominal size, at most 1024.
-        clipping: 'by-part': what stays begin with, spread, anchor, coders and each critic by
-            themselves, within one ball; or one of DP-SGD's.
-    """
-
-    epochs: float = 30.0
-    learning_rate: float = 0.002
-    optimizer: str = "adam"
-    ema: float = 0.95
-    clipping: str = BY_PART
-
-    _positive: ClassVar[tuple[str, ...]] = (*Family._positive, "clip_norm")
-    _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        **Settings._choices,
-        "clipping": (BY_PART, *GEOMETRIES),
-    }
-
-    def _batch_for(self, nominal_size: int) -> int:
-        return max(1, min(1024, nominal_size // 5))
-
-    @property
-    def _anchor_norm(self) -> float:
-        return ANCHOR_RADIUS * self.clip_norm
 
     def extras(self) -> Extras:
         """Parts clipped apart, unless asked otherwise; weights are averaged by the free steps."""
@@ -317,22 +280,25 @@ class FamilySettings(Family, Settings):
         critics = {f"networks.{critic}": each for critic in member.critics}
         return beside | critics | ({"": left} if member.encoder else {})
 
+    def constrained(
+        self, optimizer: torch.optim.Optimizer, model: nn.Module, shape: tuple[int, ...]
+    ) -> torch.optim.Optimizer:
+        """With what is free around every step."""
+        free = Free(
+            steps=self.free_steps,
+            batch=self.free_batch,
+            rate=self.free_rate,
+            judged=self.judged_weight,
+            imitated=self.imitation_weight,
+            anchored=self.anchor_weight,
+            average=self.ema,
+            seed=self.init_seed,
+        )
+        return FreeSteps(cast(RecordTerms, model), free).ride(optimizer)
+
     def made_of(self, trained: nn.Module, data: Dataset, plan: Plan) -> nn.Module:
         """The averaged parts that make records."""
-        return released(trained)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlainFamilySettings(Family, PlainSettings):
-    """The same without privacy."""
-
-    epochs: float = 30.0
-    learning_rate: float = 0.002
-    optimizer: str = "adam"
-    ema: float = 0.99
-
-    def _batch_for(self, nominal_size: int) -> int:
-        return min(128, nominal_size)
+        return cast(RecordTerms, trained).averaged.maker()
 
 
 DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -343,44 +309,26 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
 """What members have otherwise than the family."""
 
 
-def settings_of(kind: type[Kind], name: str) -> type[Kind]:
-    """Settings of one member: those of the kind, with its own defaults."""
+def settings_of(name: str) -> type[FamilySettings]:
+    """Settings of one member: those of the family, with its own defaults."""
     own = [(field, type(value), value) for field, value in DEFAULTS.get(name, {}).items()]
     made = make_dataclass(
-        f"{name.capitalize()}{kind.__name__}",
+        f"{name.capitalize()}Settings",
         own,
-        bases=(kind,),
-        namespace={"method": name, "__doc__": kind.__doc__, "__module__": __name__},
+        bases=(FamilySettings,),
+        namespace={"method": name, "__doc__": FamilySettings.__doc__, "__module__": __name__},
         frozen=True,
         kw_only=True,
     )
-    return cast(type[Kind], made)
+    return cast(type[FamilySettings], made)
 
 
 def sound(name: str) -> Variant:
     """A member whose every update is private."""
-    settings = settings_of(FamilySettings, name)
+    settings = settings_of(name)
     return Variant(
         promises="(epsilon, delta)-DP for the patient, proved",
         settings=settings,
         run=dpsgd.run,
         resume=partial(dpsgd.resume, kind=settings),
-    )
-
-
-def plain(name: str) -> Variant:
-    """The same loop without clipping and noise."""
-    settings = settings_of(PlainFamilySettings, name)
-    way = Unprotected(
-        method=name,
-        settings=settings,
-        build=plain_trainer,
-        mechanism=plain_mechanism,
-        made_of=released,
-    )
-    return Variant(
-        promises="no privacy",
-        settings=settings,
-        run=partial(unprotected.run, way),
-        resume=partial(unprotected.resume, way),
     )

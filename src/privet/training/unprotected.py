@@ -96,7 +96,6 @@ class Unprotected:
         mechanism: (trainer, settings) to what the card says about the steps.
         claims: (data, settings, trainer) to what its authors claim; None where nobody claims
             anything.
-        made_of: what is released of what was trained; None for all of it.
         shared: whether `torchrun` may share the steps out. The trainers of all processes must end
             each step with the same state.
     """
@@ -106,7 +105,6 @@ class Unprotected:
     build: Callable[..., Any]
     mechanism: Callable[[Any, Any], Mapping[str, Any]]
     claims: Claims | None = field(default=None)
-    made_of: Callable[[nn.Module], nn.Module] | None = None
     shared: bool = False
 
     def trainer(self, data: Dataset, settings: OrdinarySettings, ranks: Ranks) -> Any:
@@ -362,7 +360,6 @@ def _stated(
     if fixed := settings.fixed_parts(data):
         trust[FIELD] = [part.to_json() for part in fixed]
     model, config = trainer.released_model(), release_config(data, settings.model)
-    model = model if way.made_of is None else way.made_of(model)
     release = Release(model=model, config=config, trust=trust)
     if data.test_is_public:
         trust["utility"] = accuracy_figures(release, data)
