@@ -431,8 +431,6 @@ class TestRefusals:
             dp.NonPrivateDpEvent(),
             dp.NoOpDpEvent(),
             dp.UnsupportedDpEvent(),
-            dp.PoissonSampledDpEvent(0.1, dp.LaplaceDpEvent(1.0)),
-            dp.PoissonSampledDpEvent(0.1, dp.SelfComposedDpEvent(dp.GaussianDpEvent(1.0), 2)),
             dp.SampledWithoutReplacementDpEvent(100, 10, dp.GaussianDpEvent(1.0)),
             dp.SelfComposedDpEvent(dp.NonPrivateDpEvent(), 3),
             dp.ComposedDpEvent([dp.GaussianDpEvent(1.0), dp.NonPrivateDpEvent()]),

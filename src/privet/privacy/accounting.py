@@ -18,6 +18,9 @@ normaliser do not depend on the data. Write P_g = (1-q) N(0) + q N(g), in units 
   line. That is dp-accounting's `REPLACE_ONE` pair.
 - without sampling, replace-one doubles the sensitivity.
 
+A sample may also be drawn once, for all of a composition (`tradeoff.sampled_once`): a unit that is
+admitted to a memory by a coin is there whenever the memory is read. For add/remove neighbours.
+
 Mechanisms that are dominated step by step are dominated when composed, also adaptively, as long as
 the pairs were fixed beforehand; `ledger` covers plans that were chosen on the way.
 
@@ -44,6 +47,7 @@ from privet.privacy.tradeoff import (
     TradeOff,
     compose,
     poisson_subsampled,
+    sampled_once,
     self_compose,
 )
 
@@ -275,6 +279,10 @@ def _walk(event: DpEvent, *, replace_one: bool, interval: float) -> TradeOff:
             sampling_probability=q, event=dp.GaussianDpEvent(noise_multiplier=z)
         ) if 0 < q < 1 and z > 0:
             return poisson_subsampled(z, q, replace_one=replace_one, interval=interval)
+        case dp.PoissonSampledDpEvent(sampling_probability=q, event=part) if (
+            0 < q < 1 and not replace_one
+        ):
+            return sampled_once(inside(part), q, interval)
         case dp.SelfComposedDpEvent(event=part, count=count):
             return self_compose(inside(part), count, interval)
         case dp.ComposedDpEvent(events=parts):
@@ -283,7 +291,8 @@ def _walk(event: DpEvent, *, replace_one: bool, interval: float) -> TradeOff:
             raise InputError(
                 "event without a proved trade-off function",
                 got=event,
-                expected="Gaussian, Laplace, Poisson-sampled Gaussian, or compositions of them",
+                expected="Gaussian, Laplace, compositions, and Poisson samples of these: of"
+                " compositions for add/remove neighbours alone",
             )
 
 

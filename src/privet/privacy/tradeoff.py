@@ -32,6 +32,9 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from privet.errors import InputError
 
 PLD_INTERVAL: Final = 1e-4  # discretisation of the privacy loss; rounding is pessimistic
+_FAR: Final = 1e-15  # what may lie beyond the longest loss that is resolved; it counts as infinite
+_LONGEST: Final = 50.0
+_Floats = NDArray[np.float64]
 
 
 class TradeOff(ABC):
@@ -272,6 +275,90 @@ def poisson_subsampled(
             else relation.ADD_OR_REMOVE_ONE,
         )
     )
+
+
+def sampled_once(part: TradeOff, rate: float, interval: float = PLD_INTERVAL) -> TradeOff:
+    """A mechanism, composed or not, that a unit takes part in by a secret coin of its own.
+
+    The coin is tossed once, with chance `rate`, and holds for all of it: a unit that was admitted
+    to a memory is there whenever the memory is read. Add/remove neighbours.
+
+    With P and Q the outcomes with and without the unit, the coin makes P' = (1 - p) Q + p P. For
+    a = e^eps (Balle et al., 2018, and by the same algebra in the other direction)
+
+        H_a(P', Q) = p H_b(P, Q),                 b = 1 + (a - 1)/p
+        H_a(Q, P') = (1 - a(1 - p)) H_c(Q, P),    c = a p / (1 - a(1 - p));  0 from a = 1/(1-p) on
+
+    Both grow with the profile of `part`, so an upper bound of it gives upper bounds. Between the
+    points of the grid lines connect them, which lie above (Doroshenko et al., 2022).
+    """
+    from dp_accounting.pld import privacy_loss_distribution as library
+
+    if not 0 < rate <= 1:
+        raise InputError("bad chance", got=rate, expected="above 0, at most 1")
+    if rate == 1:
+        return part
+    whole = part.pld(interval)
+    longest = min(whole.get_epsilon_for_delta(_FAR), _LONGEST)
+    most = math.ceil(math.log1p(rate * math.expm1(longest)) / interval)
+    least = math.floor(math.log1p(-rate) / interval)
+    removed, added = range(least, most + 1), range(-most, -least + 1)
+    remove, beyond = _connected(_with_coin(whole, rate, _grid(removed, interval)), interval)
+    add, beyond_add = _connected(_against_coin(whole, rate, _grid(added, interval)), interval)
+    return Numerical(
+        library.PrivacyLossDistribution.create_from_rounded_probability(
+            dict(zip(removed, remove.tolist(), strict=True)),
+            beyond,
+            interval,
+            rounded_probability_mass_function_add=dict(zip(added, add.tolist(), strict=True)),
+            infinity_mass_add=beyond_add,
+            symmetric=False,
+        )
+    )
+
+
+def _grid(places: range, interval: float) -> _Floats:
+    return np.asarray(places, dtype=np.float64) * interval
+
+
+def _with_coin(whole: Any, rate: float, epsilons: _Floats) -> _Floats:
+    """H_a(P', Q); 1 - a where a is at most 1 - p, as small as P'/Q can be."""
+    inner = 1.0 + np.expm1(epsilons) / rate
+    found = -np.expm1(epsilons)
+    some = inner > 0
+    found[some] = rate * _profile(whole, np.log(inner[some]))
+    return np.clip(found, np.maximum(0.0, -np.expm1(epsilons)), 1.0)
+
+
+def _against_coin(whole: Any, rate: float, epsilons: _Floats) -> _Floats:
+    """H_a(Q, P')."""
+    left = 1.0 - np.exp(epsilons) * (1.0 - rate)
+    found = np.zeros_like(epsilons)
+    some = left > 0
+    inner = epsilons[some] + math.log(rate) - np.log(left[some])
+    found[some] = left[some] * _profile(whole, inner)
+    return np.clip(found, np.maximum(0.0, -np.expm1(epsilons)), 1.0)
+
+
+def _profile(whole: Any, epsilons: _Floats) -> _Floats:
+    """delta(eps) of the worse direction of a distribution, also where eps is negative."""
+    sizes, places = np.unique(np.abs(epsilons), return_inverse=True)
+    forward = np.asarray(whole.get_delta_for_epsilon(sizes))[places]
+    # H_a(P, Q) = 1 - a + a H_(1/a)(Q, P)
+    mirrored = -np.expm1(epsilons) + np.exp(epsilons) * forward
+    return np.where(epsilons < 0, mirrored, forward)
+
+
+def _connected(deltas: _Floats, interval: float) -> tuple[_Floats, float]:
+    """Masses of losses on a grid whose profile has these points, straight in e^eps between them.
+
+    And the mass beyond.
+    """
+    fall = -np.diff(deltas, prepend=1.0)
+    left = fall / -math.expm1(-interval)
+    left[0] = fall[0]  # before the first point the profile is straight from minus infinity on
+    right = np.append(fall[1:], 0.0) / math.expm1(interval)
+    return np.clip(left - right, 0.0, None), float(deltas[-1])
 
 
 def compose(parts: Sequence[TradeOff], interval: float = PLD_INTERVAL) -> TradeOff:
