@@ -44,9 +44,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Of its folder."""
-        budget = [] if self.epsilon is None else [f"epsilon{self.epsilon!r}"]
-        who = (self.contender.method, self.contender.analysis)
-        return "-".join([*who, *budget, f"seed{self.seed}"])
+        return folder_of(f"{self.contender.method}-{self.contender.analysis}", self)
 
     @property
     def title(self) -> str:
@@ -62,6 +60,12 @@ class Cell:
         """What decides on the training; where it runs does not."""
         who = {"method": self.contender.method, "analysis": self.contender.analysis}
         return {"data": data.name, **who, "settings": kept_settings(self.settings)}
+
+
+def folder_of(who: str, cell: Lesson) -> str:
+    """The name of a cell's folder; `who` may have a colon, the name has none."""
+    budget = [] if cell.epsilon is None else [f"epsilon{cell.epsilon!r}"]
+    return "-".join([who.replace(":", "-"), *budget, f"seed{cell.seed}"])
 
 
 def title_of(cell: Lesson) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final, final
 from privet.data.dataset import Dataset
 from privet.errors import InputError
 from privet.studies.robust_private.cells import (
+    folder_of,
     kept_settings,
     require_budgets,
     target_of,
@@ -39,8 +40,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Of its folder."""
-        budget = [] if self.epsilon is None else [f"epsilon{self.epsilon!r}"]
-        return "-".join([self.contender.name.replace(":", "-"), *budget, f"seed{self.seed}"])
+        return folder_of(self.contender.name, self)
 
     @property
     def title(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final, final
 from privet.data.dataset import Dataset
 from privet.models.denoisers import create_denoiser, default_denoiser
 from privet.studies.robust_private.cells import (
+    folder_of,
     kept_settings,
     require_budgets,
     target_of,
@@ -57,8 +58,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Of its folder."""
-        budget = [] if self.epsilon is None else [f"epsilon{self.epsilon!r}"]
-        return "-".join([self.contender.name.replace(":", "-"), *budget, f"seed{self.seed}"])
+        return folder_of(self.contender.name, self)
 
     @property
     def title(self) -> str:
