@@ -12,7 +12,7 @@ import privet
 from privet.audits import twins
 from privet.audits.functions import LEAST_RUNS
 from privet.audits.kept_scores import KeptScores
-from privet.audits.twins import DIVERGED, TwinWorlds, _Again, _randomness, answer
+from privet.audits.twins import DIVERGED, Again, TwinWorlds, _randomness, answer
 from privet.data.dataset import Bounds, Dataset, Split
 from privet.engine.account import Unpaid
 from privet.errors import InputError
@@ -141,7 +141,7 @@ def test_a_trainer_that_begins_anew_gives_the_release_of_a_fresh_one(
     worlds = TwinWorlds.of(request.getfixturevalue(which), records=records)
     assert len(worlds.plan.bands) == bands
     worlds = replace(worlds, settings=replace(worlds.settings, ema=ema or 0, schedule="linear"))
-    again = _Again(worlds._built(worlds.worlds[1]), worlds.settings)
+    again = Again(worlds._built(worlds.worlds[1]), worlds.settings)
     for run in range(3):
         randomness = _randomness(worlds.settings, 0, 1, run)
         found = again.trained(randomness).state_dict()
@@ -164,9 +164,9 @@ def test_runs_have_draws_of_their_own(card, sound):
 
 def test_no_two_trainings_share_a_key(card, monkeypatch):
     """A seed gives each run of each world its own: common noise would cancel between the worlds."""
-    drawn, known = [], _Again.trained
+    drawn, known = [], Again.trained
     monkeypatch.setattr(
-        _Again, "trained", lambda self, keys: drawn.append(keys) or known(self, keys)
+        Again, "trained", lambda self, keys: drawn.append(keys) or known(self, keys)
     )
     TwinWorlds.of(card).scores(LEAST_RUNS, seed=0)
     keys = {key for each in drawn for key in (each.noise.key, each.sampling.key)}
@@ -244,8 +244,8 @@ def test_a_killed_audit_goes_on_where_it_was(card, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         worlds.scores(10, seed=0, kept=kept, watch=killed)
     trained = []
-    known = _Again.trained
-    monkeypatch.setattr(_Again, "trained", lambda *a: trained.append(1) or known(*a))
+    known = Again.trained
+    monkeypatch.setattr(Again, "trained", lambda *a: trained.append(1) or known(*a))
     found = worlds.scores(10, seed=0, kept=kept)
     assert len(trained) == 20 - 7
     for world, expected in zip(found, worlds.scores(10, seed=0), strict=True):
@@ -286,7 +286,7 @@ def test_scores_of_another_release_are_refused(card, kept, where, change):
 
 def test_scores_of_another_audit_are_refused(card, banded, kept, monkeypatch):
     """Other runs, seed, records, plan or versions; and those of the same audit are taken."""
-    monkeypatch.setattr(_Again, "trained", lambda *_: pytest.fail("a twin was trained"))
+    monkeypatch.setattr(Again, "trained", lambda *_: pytest.fail("a twin was trained"))
     worlds = TwinWorlds.of(card)
     same = {"runs": LEAST_RUNS, "seed": 0, "kept": kept}
     assert [len(of_world) for of_world in worlds.scores(**same)] == [LEAST_RUNS] * 2

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privet.audits.canary_patient import Fits
 from privet.audits.twins import TwinWorlds
 from privet.privacy.noise import GaussianNoise
 from privet.release import add_measured
@@ -148,6 +149,9 @@ def test_membership_stays_inside(release, tmp_path, capsys):
         (["RELEASE", "--membership", "--shadows", "2"], "too few shadow models"),
         (["mechanism", "gausian"], "did you mean 'gaussian'"),
         (["mechanism", "gaussian", "--runs", "3"], "too few runs"),
+        (["generator", "igamt", "--runs", "3"], "too few runs"),
+        (["generator", "igamt", "--analysis", "none"], "nothing is claimed"),
+        (["generator", "vae", "--without", "mask", "--analysis", "paper"], "no such setting here"),
         (["function", "nowhere:train", "--data", "digits"], "no such module"),
     ],
 )
@@ -216,6 +220,27 @@ def test_a_sound_mechanism_passes_and_a_broken_one_does_not(tmp_path, capsys):
     row = json.loads(capsys.readouterr().out)
     assert row["refuted"] is True
     assert row["epsilon"] > row["claimed"] == pytest.approx(1, abs=0.01)
+
+
+def test_a_generator_is_audited_by_small_fits(capsys, monkeypatch):
+    """What the fits make is replaced by a number, which the canary moves."""
+    asked = []
+
+    def sample(self, included, runs, seed):
+        asked.append((self.method, self.analysis, self.options["without"], runs))
+        noise = np.random.default_rng(seed).standard_normal((runs, 1))
+        return noise + 100.0 * included * (self.analysis == "paper")
+
+    monkeypatch.setattr(Fits, "__call__", sample)
+    options = ("--without", "mixed", "--runs", "200", "--json")
+    assert run("audit", "generator", "igamt", "--analysis", "paper", *options) == 1
+    row = json.loads(capsys.readouterr().out)
+    assert row["refuted"]
+    assert row["epsilon"] > row["claimed"] == 1.5
+    assert row["unit"] == "patient"
+    assert run("audit", "generator", "igamt", *options) == 0
+    assert not json.loads(capsys.readouterr().out)["refuted"]
+    assert asked == [("igamt", "paper", "mixed", 200)] * 2 + [("igamt", "sound", "mixed", 200)] * 2
 
 
 def test_mechanisms_are_listed(capsys):

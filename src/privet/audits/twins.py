@@ -120,7 +120,7 @@ class TwinWorlds:
             raise InputError(
                 "too few runs", got=runs, expected=f"at least {LEAST_RUNS} in each world"
             )
-        again = [_Again(self._built(data), self.settings) for data in self.worlds]
+        again = [Again(self._built(data), self.settings) for data in self.worlds]
         with KeptScores(kept, self._terms(runs, seed)) as scores:
             for run, world in itertools.product(range(runs), (0, 1)):
                 if len(scores.known[world]) <= run:
@@ -170,7 +170,7 @@ class TwinWorlds:
         )
 
 
-class _Again:
+class Again:
     """One trainer that begins anew for every run: its model was checked, and recorded, once."""
 
     def __init__(self, trainer: PrivateTrainer, settings: Settings) -> None:

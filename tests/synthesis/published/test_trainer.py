@@ -14,8 +14,8 @@ from privet.models.record_losses import cross_entropy_of
 from privet.privacy.randomness import Randomness
 from privet.synthesis.family import FAMILY, LADDER
 from privet.synthesis.fitting import METHODS
+from privet.synthesis.published import igamt as published
 from privet.synthesis.published import trainer as home
-from privet.synthesis.published.igamt import _trainer
 from privet.synthesis.published.trainer import CRITICS, Rates, parts_of
 from privet.verification.release import verify
 
@@ -34,7 +34,7 @@ def ledger(tmp_path):
 
 def trainer_of(name, analysis="none", **options):
     data = few_records()
-    return _trainer(data, settings_of(name, analysis, **options).filled_for(data))
+    return published.trainer_of(data, settings_of(name, analysis, **options).filled_for(data))
 
 
 def run(name, analysis, *, data=None, **options):
@@ -282,7 +282,7 @@ def test_the_imitator_moves_without_noise():
 def test_a_batch_of_one_and_of_nobody_is_taken():
     data = few_records(n=3)
     own = settings_of("daae", "none", batch=1).filled_for(data)
-    trainer = _trainer(data, own)
+    trainer = published.trainer_of(data, own)
     trainer.step()
     trainer._examples = type(trainer._examples).of(
         data.train.part(torch.zeros(3).bool().numpy()), data.bounds, torch.device("cpu")

@@ -92,14 +92,14 @@ def published_variants(member: Member) -> dict[str, Variant]:
 
 def _paper(name: str, settings: type[PublishedFamily]) -> Variant:
     way = Unprotected(
-        method=name, settings=settings, build=_trainer, mechanism=_mechanism, claims=_claims
+        method=name, settings=settings, build=trainer_of, mechanism=_mechanism, claims=_claims
     )
     refuted = "; refuted by audits" if name == IGAMT else ""
     return _variant(way, f"(epsilon, delta)-DP, claimed{refuted}")
 
 
 def _plain(name: str, settings: type[AsPublished]) -> Variant:
-    way = Unprotected(method=name, settings=settings, build=_trainer, mechanism=_mechanism)
+    way = Unprotected(method=name, settings=settings, build=trainer_of, mechanism=_mechanism)
     return _variant(way, "no privacy")
 
 
@@ -112,7 +112,8 @@ def _variant(way: Unprotected, promises: str) -> Variant:
     )
 
 
-def _trainer(data: Dataset, settings: AsPublished) -> PublishedTrainer:
+def trainer_of(data: Dataset, settings: AsPublished) -> PublishedTrainer:
+    """For filled settings, with noise or without."""
     device = require_device(settings.device)
     course = settings.course_for(data)
     noising, randomness = None, Randomness.seeded(settings.init_seed)
