@@ -115,6 +115,7 @@ def test_private_parts_move_in_their_phase_alone(name, phase):
     else:
         body = "imitator" if name == "igamt" else "decoder"
         free_parts = {body, "last"} | ({"generator"} if own.generator is not None else set())
+        free_parts |= {"spread"} if name == "igamt" else set()
         if name == "aae":  # nothing judges what its decoder makes
             free_parts = {"generator"}
         beside = {"start"} if name == "gan" else set()
@@ -240,7 +241,7 @@ def test_the_distance_to_private_means_is_right_on_average():
     for _ in range(300):
         m = (torch.rand(4, steps, features, generator=generator) < 0.3).float()
         found.append(float(free._apart(Made(x=torch.ones_like(m), m=m, chance=m))))
-    expected = 2 * steps * features * 0.04
+    expected = 3 * steps * features * 0.04
     assert sum(found) / len(found) == pytest.approx(expected, rel=0.03)
 
 
@@ -250,9 +251,10 @@ def test_free_steps_lead_to_the_private_means():
         "igamt", CRITICS, judged_weight=0.0, imitation_weight=0.0, free_rate=0.01, free_steps=30,
         free_batch=64,
     )  # fmt: skip
-    target = torch.zeros(model.networks.shape.sizes.steps, 2 * model.networks.shape.sizes.features)
+    sizes = model.networks.shape.sizes
+    target = torch.zeros(sizes.steps, 3 * sizes.features)
     target[0] = 0.2
-    target[0, model.networks.shape.sizes.features - 1] = 1.0
+    target[0, sizes.features - 1] = 1.0
     with torch.no_grad():
         model.anchor.weight.copy_(target.flatten()[None])
     before = stays_of(free)

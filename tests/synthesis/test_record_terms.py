@@ -114,7 +114,7 @@ def test_the_gradient_of_the_anchor_is_the_stay():
     rows = model.networks.reader.read(x)
     for i, loss in enumerate(losses):
         (slope,) = torch.autograd.grad(loss, model.anchor.weight, retain_graph=True)
-        stay = torch.cat([rows.m[i], rows.xm[i]], 1).flatten()
+        stay = torch.cat([rows.m[i], rows.xm[i], rows.x[i] ** 2 * rows.m[i]], 1).flatten()
         assert torch.allclose(slope[0], -model.weights.anchor * stay, atol=1e-7)
 
 

@@ -4,17 +4,18 @@
 |---------------|-----------------|---------------------------------------------------------------|
 | z~ = G(s)     | `_latents`      | latents of stays that are made                                |
 | x-bar, m-bar  | `_made`         | stays made by the imitator (the decoder, where there is none) |
-| S-hat         | `anchor`        | private means of m and x m, row by row, column by column      |
+| S-hat         | `anchor`        | private means of m, x m and x^2 m, of each row and column     |
 
     in a step of the coders:
-        the noisy mean of [m ; x m] joins the average that S-hat is
+        the noisy mean of [m ; x m ; x^2 m] joins the average that S-hat is
     in a step of the critics:
         first  Enc, Dec <- their averages, Dec_i <- Dec
         the private gradient of - D(real) is joined by the exact one of + D(made)
         after the optimiser's step the critics are kept from being steep
         G      descends - D_z(z~)
         Dec_i  descends - D_x(x-bar m-bar) - D_m(m-bar) + |Dec_i - Dec|^2 on its own rows
-                        + |mean of [m-bar ; x-bar m-bar] - S-hat|^2
+                        + |mean of [m-bar ; x-bar m-bar ; x-bar^2 m-bar] - S-hat|^2
+        so does the spread of values, where there is an S-hat to tell it
     parts of the other phase have no gradient: what noise there was is thrown away
 
 Guarantee: post-processing. All of it is a function of the weights, of the noisy sums that the
@@ -82,6 +83,8 @@ class FreeSteps:
         own = model.networks
         self._body: DecoderBody = own.decoder if own.imitator is None else own.imitator
         self._free = [*self._body.parameters(), *own.last.parameters()]
+        if own.spread is not None and model.weights.anchor:
+            self._free += own.spread.parameters()
         self._generator = [] if own.generator is None else list(own.generator.parameters())
         self._optimizer = torch.optim.Adam([*self._free, *self._generator], lr=how.rate)
         self._steps = {CODERS: 0, CRITICS: 0}  # done, of each phase
@@ -185,7 +188,7 @@ class FreeSteps:
         assert own.start is not None
         nothing = torch.zeros(len(z), 0, dtype=torch.long, device=z.device)
         start = own.start.draw(nothing, len(own.shape.sizes.start), generator)
-        spread = None if own.spread is None else own.spread.deviations().detach()
+        spread = None if own.spread is None else own.spread.deviations()
         made = unrolled(
             self._body, own.last, own.reader, start, z, generator=generator, spread=spread
         )
@@ -269,7 +272,7 @@ class FreeSteps:
         return (apart * rows.asked[..., None]).sum((1, 2)).mean()
 
     def _apart(self, made: Made) -> Tensor:
-        """An estimate of |mean of [m ; x m] - S-hat|^2 that is right on average."""
+        """An estimate of |mean of [m ; x m ; x^2 m] - S-hat|^2 that is right on average."""
         profile = self._model.profile(made.m, made.xm)
         target = self._model.anchor.weight[0].detach()
         one, two = (half.mean(0) - target for half in profile.tensor_split(2))

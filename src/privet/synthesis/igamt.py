@@ -11,7 +11,7 @@ sees a record is private.
 | Enc, Dec      | `networks`        | learned privately in the first phase, then as they are    |
 | D_x, D_m, D_z | `critic_x`..      | learned privately in the second                           |
 | Dec_i, G      | `imitator`, ..    | begin as Dec and as noise, learn from critics alone: free |
-| S-hat         | `anchor`          | private means of [m ; x m]                                |
+| S-hat         | `anchor`          | private means of [m ; x m ; x^2 m]                        |
 | q, N, C, T    | the plan's        | sampling rate, nominal size, clip norm, steps             |
 | sigma         | `noise_multiplier` | of the plan                                              |
 

@@ -5,11 +5,11 @@ Two phases, by the number of the step:
 | phase  | terms of stay i, each weighted                                                        |
 |--------|---------------------------------------------------------------------------------------|
 | coders | l_recon(x_i, m_i), KL of its latents, -log p(start_i), likelihood of what l_recon      |
-|        | leaves (`spread`), and - <anchor, [m_i ; x_i m_i]>                                    |
+|        | leaves (`spread`), and - <anchor, [m_i ; x_i m_i ; x_i^2 m_i]>                        |
 | critics| - D_x(x_i m_i), - D_m(m_i), - D_z(z_i)                                                |
 
 The anchor is a vector whose gradient, stay by stay, is the stay itself: the noisy sums of the first
-phase are private means of masks and values, row by row and column by column.
+phase are private means of masks, values and their squares, row by row and column by column.
 
 A term is a function of its stay, the weights and draws of its own. Nothing of other stays, nothing
 that was made and not paid for, enters it: made records are judged elsewhere (`free_steps`).
@@ -32,6 +32,7 @@ from privet.privacy.phases import Phased
 
 CODERS: Final = "coders"
 CRITICS: Final = "critics"
+MOMENTS: Final = 3  # of a cell: whether it is there, its value, its square
 
 
 @final
@@ -45,7 +46,7 @@ class Weights:
         divergence: KL, in nats of a latent number, within l_recon.
         start: -log p of what a stay begins with.
         spread: likelihood of what reconstructions leave.
-        anchor: what [m ; x m] is multiplied by.
+        anchor: what [m ; x m ; x^2 m] is multiplied by.
         critics: of critics' terms.
     """
 
@@ -73,7 +74,7 @@ class RecordTerms(Phased):
         self.networks, self.weights, self.share = networks, weights, share
         self.averaged = copy.deepcopy(networks).requires_grad_(False)
         sizes = networks.shape.sizes
-        self.anchor = nn.Linear(2 * sizes.steps * sizes.features, 1, bias=False)
+        self.anchor = nn.Linear(MOMENTS * sizes.steps * sizes.features, 1, bias=False)
         nn.init.zeros_(self.anchor.weight)
         self.anchor.requires_grad_(weights.anchor > 0)
         both = ((CODERS, share > 0), (CRITICS, share < 1))
@@ -146,9 +147,9 @@ class RecordTerms(Phased):
         return mean + torch.exp(0.5 * log_variance) * noise[:, : mean.shape[1]]
 
     def profile(self, m: Tensor, xm: Tensor) -> Tensor:
-        """(n, 2 L F): masks, then values where measured; zeros for rows that were cut off."""
+        """(n, 3 L F): masks, values, squares, row by row; zeros for rows that were cut off."""
         missing = self.networks.shape.sizes.steps - m.shape[1]
-        return F.pad(torch.cat([m, xm], 2), (0, 0, 0, missing)).flatten(1)
+        return F.pad(torch.cat([m, xm, xm.square()], 2), (0, 0, 0, missing)).flatten(1)
 
 
 def profile_bound(steps: int, features: int) -> float:
@@ -156,7 +157,7 @@ def profile_bound(steps: int, features: int) -> float:
 
     Longer ones are shortened to it where the anchor is clipped so.
     """
-    return math.sqrt(steps * features)
+    return math.sqrt(MOMENTS * features * steps / 2)
 
 
 def left_over(said: Said, rows: Rows) -> Tensor:
