@@ -19,12 +19,14 @@ from privet.synthesis.autoregressive import (
 )
 from privet.synthesis.family import FAMILY
 from privet.synthesis.published.igamt import published_variants
+from privet.synthesis.published.settings import AsPublished
 from privet.training import dpsgd, unprotected
 from privet.training.plain import plain_mechanism, plain_trainer
 from privet.training.registry import SOUND, Method, Variant, find_in, foreign, require_target
 from privet.training.unprotected import Unprotected
 
 NONE: Final = "none"
+QUICK_BATCH: Final = 128
 QUICK_CELLS: Final = 2.5e7  # what two cores learn from in about a minute
 
 _PLAIN: Final = Unprotected(
@@ -99,7 +101,7 @@ def fit(
     target = {"epsilon": epsilon, "delta": delta}
     given |= {name: value for name, value in target.items() if value is not None}
     if quick:
-        given = {"epochs": quick_epochs(records.schema)} | given
+        given = quick_settings(chosen.settings, records.schema) | given
     settings = chosen.settings(**given)
     rest = {name: value for name, value in options.items() if name not in chosen.options}
     data = coded_dataset(parted(records, settings.holdout)[0])
@@ -115,6 +117,13 @@ def resume(
     _, record = RunFolder.open(out)
     data = coded_dataset(parted(records, record["settings"]["holdout"])[0])
     return find_method(method).under(analysis).resume(out, data, **options)
+
+
+def quick_settings(kind: type[Any], schema: Schema) -> dict[str, Any]:
+    """Of a first look; as published, batches are small and rows are made one after the other."""
+    if not issubclass(kind, AsPublished):
+        return {"epochs": quick_epochs(schema)}
+    return {"epochs": 1.0, "batch": min(QUICK_BATCH, schema.nominal_size), "model": kind.small()}
 
 
 def quick_epochs(schema: Schema) -> float:

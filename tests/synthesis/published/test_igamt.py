@@ -9,12 +9,13 @@ from dp_accounting.rdp import RdpAccountant
 
 import privet
 from privet.data.identity import enter_in_ledger
+from privet.data.records.simulator import simulate
 from privet.errors import CheckFailed, InputError
 from privet.guarantee import REFUTED, Basis
 from privet.privacy import moments
 from privet.privacy.accounting import sampled_gaussian
 from privet.synthesis.family import FAMILY
-from privet.synthesis.fitting import METHODS
+from privet.synthesis.fitting import METHODS, fit
 from privet.synthesis.published.igamt import POISSON, RAW, STATE, gaps_of
 from privet.synthesis.published.settings import PublishedIgamt, claimed_epsilon
 from privet.synthesis.published.trainer import Noising
@@ -188,3 +189,25 @@ def test_the_papers_sizes_are_the_defaults():
     assert METHODS["igamt"].analyses["none"].settings()._batch_for(N) == 32
     vae = METHODS["vae"].analyses["none"].settings().filled_for(data)
     assert vae.model == "gru-128-1-128"
+
+
+def test_a_first_look_is_small(ledger):
+    """One pass, larger batches, a small network; what is set wins."""
+    looked = []
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            "daae", simulate(150), analysis="none", quick=True, ledger=ledger, watch=stopped(looked)
+        )
+    with pytest.raises(KeyboardInterrupt):
+        fit("daae", simulate(150), analysis="none", quick=True, ledger=ledger, batch=50,
+            model="gru-16-1-4", watch=stopped(looked))  # fmt: skip
+    assert [t.plan.steps for t in looked] == [1, 3]
+    assert [t.model.form.width for t in looked] == [32, 16]
+
+
+def stopped(seen):
+    def stop(trainer):
+        seen.append(trainer)
+        raise KeyboardInterrupt
+
+    return stop

@@ -25,6 +25,7 @@ from privet.synthesis.published.trainer import AAAI, CRITICS, THESIS, Noising, R
 from privet.training.published.securesgd import MOMENTS, least_multiplier
 
 SIZES: Final = {TRANSFORMER: "transformer-128-2-128", GRU: "gru-128-1-128"}
+SMALL: Final = {TRANSFORMER: "transformer-32-1-16", GRU: "gru-32-1-16"}
 CRITIC_DROPOUT: Final = 0.5
 UNKNOWN: Final = {
     "schedule": "constant",
@@ -68,6 +69,11 @@ class AsPublished(Generating):
     }
     _positive: ClassVar[tuple[str, ...]] = (*Generating._positive, "critic_rate", "decay")
     _counts: ClassVar[tuple[str, ...]] = (*Generating._counts, "critics_every", "critic_turns")
+
+    @classmethod
+    def small(cls) -> str:
+        """The name of a small network, for a first look."""
+        return SMALL[FAMILY[cls.method].coder]
 
     @property
     def member(self) -> Member:
