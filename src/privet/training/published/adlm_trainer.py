@@ -1,5 +1,6 @@
 """The steps of AdLM as published; symbols, loop and deviations stand in `adlm`."""
 
+import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final
@@ -75,9 +76,11 @@ class AdlmTrainer:
             self._settle()
 
     def _settle(self) -> None:
-        """For prediction, which has no noise: another epoch of batches, without noise."""
+        """For prediction, which has no noise: the batches of another epoch, without noise."""
         sampler, n = self.plan.sampler, len(self._examples)
-        steps = range(self.next_step, self.next_step + sampler.cycle)
+        # From where one begins: over parts of two, records would count twice and others not at all.
+        first = math.ceil(self.next_step / sampler.cycle) * sampler.cycle
+        steps = range(first, first + sampler.cycle)
         drawn = (sampler.draw(n, step=step, stream=self._public) for step in steps)
         with self._precision.products(self._device):
             settle(self.model, (self._records(torch.from_numpy(units))[0] for units in drawn))
