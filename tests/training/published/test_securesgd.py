@@ -112,6 +112,21 @@ def test_the_run_begins_again_with_the_first_weights(make_data):
     assert torch.allclose(weights(trainer.model), first, atol=1e-7)
 
 
+def test_momentum_of_the_warm_up_does_not_reach_the_run(make_data):
+    """From the first weights, its first step is by its own gradient alone."""
+    trainer = built(make_data(), momentum=0.5)
+    first = weights(trainer.model)
+    for _ in range(WARMUP):
+        trainer.step()
+    assert all("momentum_buffer" in state for state in trainer.optimizer.state.values())
+    trainer.step()
+    gradient = torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
+    moved = weights(trainer.model) - first
+    # The projection of the first map comes after; leave its weights out.
+    expected = -QUICK.learning_rate * gradient[4 * 64 :]
+    assert torch.allclose(moved[4 * 64 :], expected, atol=1e-6)
+
+
 def test_one_record_moves_the_shape_of_the_noise(make_data):
     """The gap: another label of one record, and the noise of the network has another shape."""
     labels = np.arange(80) % 3
