@@ -89,6 +89,12 @@ def test_true_labels_play_no_part_and_weights_count():
         assert loss(outputs, labels).tolist() == pytest.approx([-1.8, 6.05])
 
 
+def test_the_weights_are_those_of_the_settings():
+    """Both odd, and neither a default: a weight that is ignored shows."""
+    found = PrivateAinSettings(**ASKED, distance=0.37, margin=2.3).loss
+    assert found == FoolingLoss(distance=0.37, margin=2.3)
+
+
 def test_noise_is_drawn_in_training_and_by_the_release_but_not_in_evaluation():
     module, x = fooling(), batch()
     assert torch.equal(module.eval()(x), module(x))

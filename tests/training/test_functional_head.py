@@ -14,7 +14,9 @@ from privet.errors import InputError
 from privet.ledger import Ledger
 from privet.models import Fronted, create
 from privet.privacy.functional import Logistic
+from privet.privacy.noise import GaussianNoise
 from privet.training.functional_head import (
+    _BY_DEFAULT,
     SENSITIVITY,
     Features,
     FunctionalSettings,
@@ -147,22 +149,55 @@ def test_the_plan_is_one_gaussian_release(images):
     assert plan.noise_multiplier == pytest.approx(3.73, rel=5e-3)
 
 
-def test_the_noise_is_that_of_the_plan(images, ledger, monkeypatch):
-    """Entries of S that no record touches: their spread is sigma sqrt(2) / n."""
-    data, seen = images, {}
-    made_of = FunctionalSettings.made_of
+@pytest.fixture
+def seen(monkeypatch):
+    """What a run hands to `made_of`: its network, as trained, and its plan."""
+    kept, made_of = {}, FunctionalSettings.made_of
 
     def keep(self, trained, data, plan: Plan):
-        seen.update(plan=plan, moments=trained.head)
+        kept.update(plan=plan, front=trained.front, moments=trained.head)
         return made_of(self, trained, data, plan)
 
     monkeypatch.setattr(FunctionalSettings, "made_of", keep)
-    privet.train("stobatch-fm", data, epsilon=0.5, features=100, ledger=ledger)
+    return kept
+
+
+def test_the_noise_is_that_of_the_plan(images, ledger, seen):
+    """Entries of S that no record touches: their spread is sigma sqrt(2) / n."""
+    privet.train("stobatch-fm", images, epsilon=0.5, features=100, ledger=ledger)
     plan, weight = seen["plan"], seen["moments"].quadratic.weight.detach()
     antisymmetric = (weight - weight.T)[tuple(np.triu_indices(100, 1))] / math.sqrt(2)
     expected = plan.noise_multiplier * SENSITIVITY / plan.normaliser
     # 4,950 draws: the spread is known to 1 %; five times that.
     assert float(antisymmetric.std()) == pytest.approx(expected, rel=0.05)
+
+
+def square_of(x, front):
+    """S over n, of inputs as they are."""
+    with torch.no_grad():
+        h = front(x).double()
+    return h.T @ h / len(h)
+
+
+@pytest.mark.parametrize("views", [1, 16])
+def test_the_square_is_of_noisy_inputs_in_so_many_views(images, ledger, seen, monkeypatch, views):
+    """Without the mechanism's own noise: off the mean of 30 draws of S by no more than it should.
+
+    That is the spread of the draws, for a mean over so many views; without input noise it would be
+    2.8 times that spread.
+    """
+    monkeypatch.setattr(GaussianNoise, "add_to", lambda self, total, **_: total.double())
+    asked = {"epsilon": 3.0, "features": 30, "input_noise": 0.5, "noise_seed": 1}
+    privet.train("stobatch-fm", images, views=views, ledger=ledger, **asked)
+    x, front = torch.as_tensor(images.bounds.clamp_and_scale(images.train.x)), seen["front"]
+    generator = torch.Generator().manual_seed(0)
+    noisy = (x + 0.5 * torch.randn(x.shape, generator=generator) for _ in range(30))
+    draws, (s, _) = (
+        torch.stack([square_of(one, front) for one in noisy]),
+        seen["moments"].released(),
+    )
+    off, spread = float((s - draws.mean(0)).norm()), float(draws.var(0).sum().sqrt())
+    assert off == pytest.approx(spread * math.sqrt(1 / views + 1 / len(draws)), rel=0.5)
 
 
 def test_it_learns_and_verifies(digits, ledger, tmp_path):
@@ -176,10 +211,6 @@ def test_it_learns_and_verifies(digits, ledger, tmp_path):
     ("options", "said"),
     [
         ({"batch": 7}, "looks at all records once"),
-        ({"epochs": 2.0}, "looks at all records once"),
-        ({"momentum": 0.9}, "looks at all records once"),
-        ({"warmup": 0.1}, "looks at all records once"),
-        ({"adversarial": "madry"}, "looks at all records once"),
         ({"features": 1}, "bad features"),
         ({"model": "cnn-tiny"}, "linear head"),
     ],
@@ -187,3 +218,27 @@ def test_it_learns_and_verifies(digits, ledger, tmp_path):
 def test_what_makes_no_sense_is_refused(digits, ledger, options, said):
     with pytest.raises(InputError, match=said):
         privet.train("stobatch-fm", digits, epsilon=3.0, ledger=ledger, **options)
+
+
+OTHERWISE = {  # than the one look; each must be refused, whatever else is as it should be
+    "adversarial": "madry",
+    "augment": "shift",
+    "optimizer": "adam",
+    "sampler": "shuffled",
+    "clipping": "per-layer",
+    "ema": 0.9,
+    "bands": 2,
+    "epochs": 2.0,
+    "clip_norm": 1.0,
+    "learning_rate": 0.25,
+    "schedule": "linear",
+    "momentum": 0.9,
+    "warmup": 0.1,
+}
+
+
+@pytest.mark.parametrize("name", sorted({*_BY_DEFAULT, *OTHERWISE}))
+def test_what_is_fixed_cannot_be_chosen(name):
+    with pytest.raises(InputError, match=f"looks at all records once: got {name} ") as refused:
+        FunctionalSettings(epsilon=3.0, **{name: OTHERWISE[name]})
+    assert f"leave --{name.replace('_', '-')} out" in str(refused.value)

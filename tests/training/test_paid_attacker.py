@@ -4,6 +4,7 @@ import copy
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import dp_accounting as dp
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import privet
+from privet.data.dataset import Split
 from privet.errors import BudgetExceeded, InputError
 from privet.ledger import Ledger
 from privet.privacy.accounting import sampled_gaussian
@@ -210,6 +212,21 @@ def test_called_public_it_is_refused_and_the_way_out_is_named(house, ledger):
     stated = {"private_attacker": False, "public_attacker": STATEMENT}
     with pytest.raises(InputError, match=r"is not public.*--private-attacker"):
         hardened(house, ledger, **stated)
+
+
+def test_a_classifier_behind_the_network_that_has_seen_the_records_is_refused(house, tmp_path):
+    """The network is paid for; the classifier that it was trained against is not.
+
+    One of that one's records has come to these since: no name tells, but the ledger does.
+    """
+    shutil.copytree(house, tmp_path / "house")
+    ledger, data = Ledger(tmp_path / "house" / "ledger.db"), images("secret", 1)
+    ours, theirs = data.train, images("public", 0).train
+    both = Split(x=np.append(ours.x, theirs.x[:1], 0), y=np.append(ours.y, theirs.y[:1]))
+    with pytest.raises(
+        InputError, match="the classifier of the network that attacks is not public"
+    ):
+        hardened(house, ledger, replace(data, train=both, nominal_size=61))
 
 
 def test_a_network_without_a_proof_is_refused(house, ledger, tmp_path):
