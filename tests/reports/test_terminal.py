@@ -106,6 +106,16 @@ def test_a_contradicted_claim_says_so_in_words(card: Make, figure: Make) -> None
     assert "audited (ε ≥ 1.23, δ = 1e-05)" in text
 
 
+@pytest.mark.parametrize(
+    ("gaps", "said"),
+    [(["refuted: so", "a", "b"], "2 known gaps"), (["a"], "1 known gap)"), (["refuted: so"], "")],
+)
+def test_a_refutation_is_no_gap(card: Make, figure: Make, gaps: list[str], said: str) -> None:
+    text = words(printed(card(privacy=[figure(basis="claimed", gaps=gaps)])))
+    assert said in text
+    assert ("known gap" in text) == bool(said)
+
+
 @pytest.mark.parametrize("kind", ["declared", "public", "uncharged", "charged"])
 def test_the_card_says_how_the_settings_were_chosen(card: Make, kind: str) -> None:
     text = words(printed(card(tuning={"kind": kind, "detail": "so and so"})))

@@ -146,10 +146,11 @@ class Spent:
         alone = epsilon_of(self.plan, delta, adjacencies[0])
         if alone > (1 - LEAST_LEFT) * left:
             had = figures.at_most(epsilon - left + alone)
+            enough = figures.at_most(epsilon - left + alone / (1 - LEAST_LEFT))
             raise InputError(
                 f"next to nothing is left for this run: epsilon covers the {part}, too",
                 got=f"epsilon={epsilon:g}, of which the {part} took {had} (delta={delta:g})",
-                fix=f"--epsilon above {had}, or a {part} that was trained with a smaller one",
+                fix=f"--epsilon above {enough}, or a {part} that was trained with a smaller one",
             )
         return left
 

@@ -19,10 +19,10 @@ then all of it where it is still too long: that never happens if the r_p of the 
 one step have squares that add up to 1. Parts that learn in different steps may have the whole.
 
 Guarantee: in the coordinates u = W g (W = 1 but for weighted and by-input), every region lies in
-the ball of radius C. So the sum of clipped gradients has L2 sensitivity C under add/remove of one unit, and
-isotropic Gaussian noise of standard deviation sigma C added to it is the Gaussian mechanism with
-noise multiplier sigma. Going back to the parameters' own coordinates (g = W^-1 u, public W) is
-post-processing; seen there, the noise is anisotropic with the public covariance (sigma C)^2 W^-2.
+the ball of radius C. So the sum of clipped gradients has L2 sensitivity C under add/remove of one
+unit, and isotropic Gaussian noise of standard deviation sigma C added to it is the Gaussian
+mechanism with noise multiplier sigma. Going back to the parameters' own coordinates (g = W^-1 u,
+public W) is post-processing; seen there, the noise is anisotropic with the public covariance (sigma C)^2 W^-2.
 The numbers must be public: chosen before the data are seen, from sizes of layers alone, or from
 what was learned privately before and is charged by itself.
 """

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from privet.guarantee import REFUTED
 from privet.reports import card, figures, records
 from privet.reports.mechanism import sampler_note, unusual
 
@@ -98,8 +99,9 @@ def _privacy_rows(trust: Mapping[str, Any], *, taken: int) -> Iterator[tuple[str
 
 def _statement(s: card.Statement) -> Words:
     words = [(s.basis, _STYLES[s.basis]), (f" {s.terms}, {s.neighbours}", "")]
-    if s.gaps:
-        words.append((f" ({len(s.gaps)} known gap(s))", ""))
+    gaps = sum(not gap.startswith(REFUTED) for gap in s.gaps)
+    if gaps:
+        words.append((f" ({gaps} known gap{'s' if gaps > 1 else ''})", ""))
     if s.contradicted:
         words += [(" ", ""), ("CONTRADICTED", _STYLES["contradicted"]), (f": {s.against}", "")]
     elif s.refuted:

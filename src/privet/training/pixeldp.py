@@ -94,7 +94,7 @@ class PixelDPSettings(NoiseLayerSettings, PlainSettings):
                 "PixelDP's Gaussian noise is calibrated for epsilon up to 1",
                 got=f"robust_epsilon {self.robust_epsilon:g}",
                 expected="at most 1",
-                fix="a larger --attack-bound instead: only their quotient counts",
+                fix="a smaller --attack-bound instead: only their quotient counts",
             )
         if self.noise_layer == "input" and self.input_noise:
             raise InputError(
