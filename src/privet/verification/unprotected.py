@@ -4,6 +4,7 @@ One that was trained without privacy promises nothing at all. One that was train
 states what the paper claims, as claimed, and for the target that was asked for.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -53,12 +54,27 @@ def _accessed(trust: Mapping[str, Any]) -> Iterator[str]:
 
 def _claimed(trust: Mapping[str, Any]) -> Iterator[str]:
     """Claims and nothing else, each for the target that was asked for."""
-    config = trust["provenance"]["config"]
+    asked = trust["provenance"]["config"]["epsilon"]
+    asked = _by_its_noise(trust) if asked is None else asked
     for stated in trust["privacy"]:
         if stated["basis"] == Basis.PROVED:
             yield "a proved figure beside a paper's analysis"
-        elif stated["basis"] == Basis.CLAIMED and stated["epsilon"] != config["epsilon"]:
-            yield f"epsilon {config['epsilon']} was asked for, {stated['epsilon']} is claimed"
+        elif stated["basis"] == Basis.CLAIMED and not math.isclose(stated["epsilon"], asked):
+            yield f"epsilon {asked} was asked for, {stated['epsilon']} is claimed"
+
+
+def _by_its_noise(trust: Mapping[str, Any]) -> float:
+    """What is claimed where noise was asked for, and no epsilon; NaN where nothing can be."""
+    from privet.synthesis.fitting import METHODS
+
+    config, method = trust["provenance"]["config"], METHODS.get(trust["method"])
+    if method is None or config.get("sigma") is None:
+        return math.nan
+    variant = method.under(PAPER)
+    settings = variant.settings(**{k: v for k, v in config.items() if k in variant.options})
+    learned = sum(fact["epsilon"] for fact in trust["data"]["learned"])
+    size, steps = trust["data"]["nominal_size"], trust["mechanism"]["steps"]
+    return float(settings.claimed(size, steps, learned=learned))
 
 
 def _promised(trust: Mapping[str, Any]) -> Iterator[str]:

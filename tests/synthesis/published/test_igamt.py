@@ -19,6 +19,7 @@ from privet.synthesis.fitting import METHODS, fit
 from privet.synthesis.published.igamt import POISSON, RAW, STATE, gaps_of
 from privet.synthesis.published.settings import PublishedIgamt, claimed_epsilon
 from privet.synthesis.published.trainer import Noising
+from privet.verification.release import verify
 
 sys.path.insert(0, str(Path(__file__).parent))
 from few_records import few_records, settings_of
@@ -87,9 +88,11 @@ def test_noise_by_the_claim_and_the_claim_by_the_noise(version):
     course = asked.course_for(data)
     sigma = asked.noising(data, course).sigma
     given = settings_of("igamt", "paper", sigma=sigma, version=version).filled_for(data)
-    assert given.claimed(data, course) == pytest.approx(1.5, rel=1e-6)
-    assert given.claimed(data, course) <= 1.5
-    assert asked.claimed(data, course) == 1.5
+    size, steps = data.nominal_size, course.steps
+    assert given.claimed(size, steps) == pytest.approx(1.5, rel=1e-6)
+    assert given.claimed(size, steps) <= 1.5
+    assert given.claimed(size, steps, learned=0.25) == pytest.approx(1.75, rel=1e-6)
+    assert asked.claimed(size, steps, learned=0.25) == 1.5
     assert asked.calls == {"thesis": 1, "aaai": 3}[version]
 
 
@@ -104,6 +107,19 @@ def test_the_card_claims_and_proves_nothing(name, ledger):
     assert claim["gaps"][0].startswith(REFUTED) == (name == "igamt")
     assert release.privacy is None
     assert "nothing is proved" in release.trust["withheld"][0]
+
+
+@pytest.mark.parametrize("version", ["thesis", "aaai"])
+def test_a_claim_that_follows_from_the_noise_is_recomputed(version, ledger, tmp_path):
+    own = settings_of("igamt", "paper", sigma=2.0, version=version, epochs=1.0)
+    folder = tmp_path / "r"
+    release = METHODS["igamt"].analyses["paper"].run(few_records(), own, ledger=ledger, out=folder)
+    assert verify(folder, ledger=ledger).ok
+    release.trust["privacy"][0]["epsilon"] *= 0.9
+    (tmp_path / "other").mkdir()
+    release.save(tmp_path / "other")
+    wrong = [f for f in verify(tmp_path / "other", ledger=ledger).findings if not f.ok]
+    assert any("is claimed" in finding.detail for finding in wrong)
 
 
 def test_no_cap_has_room_for_a_run_as_published(ledger):

@@ -143,7 +143,7 @@ def _mechanism(trainer: PublishedTrainer, settings: AsPublished) -> Mapping[str,
         return facts | {"noise": "none"}
     return facts | {
         "noise": f"Gaussian, on the clipped mean gradients of {', '.join(sorted(noising.parts))}",
-        "noise_multiplier": noising.sigma / (2.0 * noising.clip_norm),
+        "noise_multiplier": noising.sigma / noising.clip_norm,
         "accounted_multiplier": noising.sigma,
         "clip_norm": noising.clip_norm,
     }
@@ -156,7 +156,11 @@ def _claims(
     known = () if settings.noise_seed is None else (KNOWN_NOISE,)
     return (
         Privacy(
-            epsilon=settings.claimed(data, trainer.plan),
+            epsilon=settings.claimed(
+                data.nominal_size,
+                trainer.plan.steps,
+                learned=sum(fact.epsilon for fact in data.learned),
+            ),
             delta=settings.delta,
             unit=data.unit,
             adjacency=Adjacency.ADD_REMOVE,

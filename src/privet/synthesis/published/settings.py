@@ -212,32 +212,31 @@ class PublishedFamily(AsPublished):
         sigma = self.sigma
         if sigma is None:
             assert self.epsilon is not None
+            assert self.batch is not None
             sigma = least_multiplier(
                 left_for_training(self.epsilon, data) / self.calls,
                 self.delta / self.calls,
-                rate=self._rate(data),
+                rate=self.batch / data.nominal_size,
                 steps=course.steps,
             )
         return Noising(sigma=sigma, clip_norm=self.clip_norm, parts=self.noised_parts)
 
-    def claimed(self, data: Dataset, course: Course) -> float:
-        """The epsilon that the authors would print; of filled settings."""
+    def claimed(self, nominal_size: int, steps: int, *, learned: float = 0.0) -> float:
+        """The epsilon that the authors would print, of filled settings.
+
+        `learned` is what the data's public facts have cost.
+        """
         if self.epsilon is not None:
             return self.epsilon
         assert self.sigma is not None
-        own = claimed_epsilon(
+        assert self.batch is not None
+        return learned + claimed_epsilon(
             self.sigma,
-            rate=self._rate(data),
-            steps=course.steps,
+            rate=self.batch / nominal_size,
+            steps=steps,
             delta=self.delta,
             calls=self.calls,
         )
-        return own + sum(fact.epsilon for fact in data.learned)
-
-    def _rate(self, data: Dataset) -> float:
-        """q, as if batches were Poisson samples."""
-        assert self.batch is not None
-        return self.batch / data.nominal_size
 
 
 def claimed_epsilon(
