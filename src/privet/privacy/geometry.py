@@ -22,9 +22,9 @@ Guarantee: in the coordinates u = W g (W = 1 but for weighted and by-input), eve
 the ball of radius C. So the sum of clipped gradients has L2 sensitivity C under add/remove of one
 unit, and isotropic Gaussian noise of standard deviation sigma C added to it is the Gaussian
 mechanism with noise multiplier sigma. Going back to the parameters' own coordinates (g = W^-1 u,
-public W) is post-processing; seen there, the noise is anisotropic with the public covariance (sigma C)^2 W^-2.
-The numbers must be public: chosen before the data are seen, from sizes of layers alone, or from
-what was learned privately before and is charged by itself.
+public W) is post-processing; seen there, the noise is anisotropic with the public covariance
+(sigma C)^2 W^-2. The numbers must be public: chosen before the data are seen, from sizes of layers
+alone, or from what was learned privately before and is charged by itself.
 """
 
 import math
