@@ -1,5 +1,6 @@
 """`privet attack --attacks ain`: a network is trained, kept, used again, and goes on if killed."""
 
+import contextlib
 import json
 import shutil
 import sys
@@ -255,6 +256,46 @@ def killed(release, tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert not (tmp_path / "O" / "ain" / "manifest.json").exists()
     return tmp_path / "O"
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["attack", "--sizes", "0.1", "--attacks", "fgsm"],
+        ["certify", "--scale", "0.1", "--n", "100", "--examples", "2"],
+        ["certify", "--threat", "poisoning", "--accuracy", "0.9"],
+    ],
+    ids=["attack", "certify", "poisoning"],
+)
+def test_a_network_that_attacks_is_no_classifier(trained, verb, capsys):
+    line = refused(capsys, run(verb[0], trained / "ain", *verb[1:]))
+    assert "got a network that attacks, method 'ain', expected a classifier" in line
+    assert "--attacks" in line
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        lambda ain: ["--classifier", ain],
+        lambda ain: ["--classifier", json.loads((ain / "config.json").read_text())["model"],
+                     "--classifier-weights", ain / "weights.safetensors"],
+    ],
+    ids=["release", "weights"],
+)  # fmt: skip
+def test_no_denoiser_is_trained_and_charged_for_a_network_that_attacks(
+    trained, source, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("PRIVET_HOME", str(tmp_path / "home"))
+    code = run(
+        "train", "transdenoiser", "--data", "digits", "--epsilon", "3", "--epochs", "1",
+        *source(trained / "ain"), "--public-classifier", "made up", "--out", tmp_path / "td",
+    )  # fmt: skip
+    assert "got a network that attacks, method 'ain', expected a classifier" in refused(
+        capsys, code
+    )
+    assert not (tmp_path / "td").exists()
+    with contextlib.closing(Ledger(default_ledger_path())) as book:
+        assert not any(book.account(name).runs for name in book.names())
 
 
 def test_a_run_that_was_killed_goes_on(killed, trained, release, monkeypatch, capsys):

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from privet.classifiers.classifier import Classifier, weights_digest
+from privet.classifiers.opening import require_not_attacking
 from privet.classifiers.separate import require_rows_apart
 from privet.errors import InputError
 from privet.files import read_json
@@ -84,6 +85,7 @@ def open_fixed(
     gain, shift = _scaling(shape, low, high, mean, std)
     ends = [value for g, s in zip(gain, shift, strict=True) for value in (s, g + s)]
     network, name, card = _opened(source, shape, classes, weights, (min(ends), max(ends)))
+    require_not_attacking(network, None if card is None else card.get("method"))
     alike = len(set(gain)) == len(set(shift)) == 1
     module = FixedClassifier(
         network, gain=gain[0] if alike else gain, shift=shift[0] if alike else shift

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from privet.classifiers.classifier import Classifier, weights_digest
 from privet.errors import InputError
+from privet.models.attacked import Attacked
 from privet.release import Release
 
 
@@ -39,6 +40,7 @@ def open_classifier(
             return from_onnx(path, low=low, high=high, device=device)
         source = Release.load(path)
     if isinstance(source, Release):
+        require_not_attacking(source.model, source.trust.get("method"))
         return _of_module(source.model, tuple(source.config["shape"]), "release", 0.0, 1.0, device)
     if isinstance(source, nn.Module):
         if shape is None:
@@ -48,6 +50,19 @@ def open_classifier(
         "nothing that classifies",
         got=type(source).__name__,
         expected="a release, a module or a file",
+    )
+
+
+def require_not_attacking(model: nn.Module, method: object = None) -> None:
+    """Refuse a network that attacks: its scores are those of a classifier under attack."""
+    if not isinstance(model, Attacked):
+        return
+    by = "" if method is None else f", method '{method}'"
+    raise InputError(
+        "not a classifier",
+        got=f"a network that attacks{by}",
+        expected="a classifier",
+        fix="name the one that it attacks; to attack by it: privet attack RELEASE --attacks FOLDER",
     )
 
 

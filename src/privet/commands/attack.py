@@ -111,6 +111,7 @@ def attack(
     from privet.attacks.registry import create
     from privet.attacks.sweep import attack as sweep
     from privet.classifiers import open_classifier
+    from privet.classifiers.opening import require_not_attacking
     from privet.release import Release, require_finished
 
     require_own_folder(out_folder)
@@ -121,6 +122,7 @@ def attack(
             create(name, norm=norm, eot=eot, seed=seed)  # refuses, before anything is trained
     require_finished(release)
     loaded = Release.load(release)
+    require_not_attacking(loaded.model, loaded.trust.get("method"))  # before it is trained against
     dataset = data_of(loaded, data, data_dir)
     noise = _scale(scale, loaded)
     measured = require_recordable(release, dataset, record=record)

@@ -145,6 +145,7 @@ def certify(
         Print the summary as JSON, nothing else.
     """
     from privet.classifiers import open_classifier
+    from privet.classifiers.opening import require_not_attacking
     from privet.release import Release, require_finished
 
     require_own_folder(out_folder)
@@ -161,6 +162,7 @@ def certify(
     asked = None if radii is None else _radii(radii)
     require_finished(release)
     loaded = Release.load(release)
+    require_not_attacking(loaded.model, loaded.trust.get("method"))
     smoothing = noise_asked(noise, scale, grid, hidden_scale, layer, of=loaded)
     dataset = data_of(loaded, data, data_dir)
     measured = require_recordable(release, dataset, record=record)

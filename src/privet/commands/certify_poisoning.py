@@ -23,6 +23,7 @@ def poisoned(
 ) -> None:
     """Read the cards, make the table, keep and print it."""
     from privet.certification.poisoned_release import poisoning_table
+    from privet.classifiers.opening import require_not_attacking
     from privet.release import Release, require_finished
 
     if not records or not all(k >= 0 and k.is_integer() for k in records):
@@ -36,6 +37,7 @@ def poisoned(
     loaded = [Release.load(release) for release in releases]
     for classifier in loaded:
         require_classifier(classifier)
+        require_not_attacking(classifier.model, classifier.trust.get("method"))
     cards = [classifier.trust for classifier in loaded]
     table = poisoning_table(cards, [int(k) for k in records], accuracy=accuracy, alpha=alpha)
     record = {"release": [str(release) for release in releases], **table.summary()}
