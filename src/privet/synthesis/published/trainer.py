@@ -224,11 +224,15 @@ class PublishedTrainer:
         return [critic(fake) for fake in seen.fakes[name]]
 
     def _move(self, losses: Mapping[str, Tensor]) -> None:
-        """All gradients at the same weights, then the steps."""
-        found = {}
-        for name, loss in losses.items():
-            own = self.parts[name].parameters
-            found[name] = torch.autograd.grad(loss, own, retain_graph=True, allow_unused=True)
+        """All gradients at the same weights, each loss differentiated once, then the steps."""
+        found: dict[str, Sequence[Tensor | None]] = {}
+        for loss in dict.fromkeys(losses.values()):
+            names = [name for name in losses if losses[name] is loss]
+            every = [p for name in names for p in self.parts[name].parameters]
+            rest = list(torch.autograd.grad(loss, every, retain_graph=True, allow_unused=True))
+            for name in names:
+                count = len(self.parts[name].parameters)
+                found[name], rest = rest[:count], rest[count:]
         for name, gradients in found.items():
             self._step(self.parts[name], gradients)
 
