@@ -151,7 +151,11 @@ def require_unchanged(folder: Path) -> str:
         raise InputError("no such release", got=folder, expected="a folder made by privet")
     require_finished(folder)
     digests = read_json(folder / MANIFEST).get("files") or {}
-    changed = [name for name in RELEASED_FILES if sha256(folder / name) != digests.get(name)]
+    changed = [
+        name
+        for name in RELEASED_FILES
+        if not (folder / name).is_file() or sha256(folder / name) != digests.get(name)
+    ]
     if changed:
         raise _changed(changed)
     return str(digests["weights.safetensors"])

@@ -1,8 +1,10 @@
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from privet import cli
 
@@ -42,6 +44,19 @@ def test_figures_go_to_the_table_and_to_the_folder(release, tmp_path, capsys):
     lines = (tmp_path / "new" / "attack.csv").read_text().splitlines()
     assert len(lines) == 1 + 3 * 3
     assert (tmp_path / "new" / "attack.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_weights_that_were_changed_are_told_and_attacked(release, tmp_path, capsys):
+    copy = shutil.copytree(release, tmp_path / "copy")
+    weights = load_file(copy / "weights.safetensors")
+    save_file({k: 2 * v for k, v in weights.items()}, copy / "weights.safetensors")
+    options = ["--attacks", "fgsm", "--sizes", "0.1", "--examples", "20", "--json"]
+    warning = "privet: the release's files are not those of its manifest: privet verify"
+    for folder, expected in ((release, []), (copy, [f"{warning} {copy} says which"])):
+        assert attack(folder, *options) == 0
+        told = capsys.readouterr()
+        assert json.loads(told.out)["examples"] == 20
+        assert told.err.splitlines() == expected
 
 
 def test_json_is_alone_on_stdout_and_says_what_the_api_finds(release, capsys):
@@ -94,6 +109,25 @@ def test_bad_options_are_refused_in_one_line(options, said, release, tmp_path, c
     assert len(told.err.strip().splitlines()) == 1
     assert said in told.err
     assert not (tmp_path / "new").exists()
+
+
+def test_noise_of_its_own_that_is_not_there_is_refused_in_words_of_attack(release, capsys):
+    assert attack(release, "--sizes", "0.1", "--scale", "own") == 2
+    told = capsys.readouterr().err
+    assert "no noise on its inputs to attack it behind: got --scale own of a release by" in told
+    assert "Fix: leave --scale out" in told
+    assert "hidden" not in told
+    assert "radii" not in told
+
+
+def test_figures_that_are_there_are_kept(release, tmp_path):
+    asked = ("--attacks", "fgsm", "--examples", "9", "--out", tmp_path)
+    sizes = ["0.1", "0.2", "0.3"]
+    for size in sizes:
+        assert attack(release, *asked, "--sizes", size) == 0
+    files = ["attack.json.1", "attack.json.2", "attack.json"]
+    kept = [json.loads((tmp_path / name).read_text())["sizes"] for name in files]
+    assert kept == [[float(size)] for size in sizes]
 
 
 def test_a_folder_without_a_release_is_refused(tmp_path, capsys):

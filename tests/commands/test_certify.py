@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import privet
 from privet.cli import main
@@ -269,6 +270,24 @@ def test_poisoning_asks_for_a_measured_accuracy_or_an_assumed_one(
     assert certify(untested, *POISONING, "--accuracy", "0.9") == 0
 
 
+@pytest.mark.parametrize(
+    "asked", [QUICK, ("--threat", "poisoning", "--accuracy", "0.9")], ids=["evasion", "poisoning"]
+)
+@pytest.mark.parametrize("fault", ["changed", "removed", "no manifest", None])
+def test_files_that_are_not_those_of_the_manifest_are_told(asked, fault, release, tmp_path, capsys):
+    copy = shutil.copytree(release, tmp_path / "copy")
+    if fault == "changed":
+        weights = {k: 2 * v for k, v in load_file(copy / "weights.safetensors").items()}
+        save_file(weights, copy / "weights.safetensors")
+    elif fault is not None:
+        (copy / {"removed": "report.html", "no manifest": "manifest.json"}[fault]).unlink()
+    assert certify(copy, *asked, "--json") == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)
+    said = f"files are not those of its manifest: privet verify {copy} says which" in told.err
+    assert said == (fault is not None)
+
+
 def test_poisoning_of_a_model_trained_without_privacy_is_refused(release, tmp_path, capsys):
     made = privet.train("plain", made_up(), epochs=1, model="linear").save(tmp_path / "plain")
     assert certify(made, *POISONING, "--accuracy", "0.9") == 2
@@ -371,7 +390,10 @@ def test_a_denoiser_for_other_data_is_refused(release, tmp_path, capsys):
         (("--scale", "-0.1"), "bad --scale: got -0.1"),
         (("--scale", "nan"), "bad --scale: got nan"),
         (("--scale", "inf"), "bad --scale: got inf"),
-        (("--scale", "0.1", "--noise", "cauchy"), "unknown smoothing noise"),
+        (
+            ("--scale", "0.1", "--noise", "cauchy"),
+            "got 'cauchy', expected one of gaussian, laplace, uniform, own",
+        ),
         (("--scale", "0.1", "--mode", "guess"), "mode"),
         (("--scale", "0.1", "--alpha", "2"), "alpha"),
         (("--scale", "0.1", "--alpha", "nan"), "bad alpha"),

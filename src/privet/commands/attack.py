@@ -1,6 +1,7 @@
 """`privet attack`: how a release holds against adversarial inputs."""
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from privet.commands.subjects import (
     numbers,
     reference_to,
     require_own_folder,
+    warn_if_changed,
 )
 from privet.errors import InputError
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULTS: Final = {"l1": "fgsm,pgd"}
 DEFAULT: Final = "fgsm,pgd,apgd-ce,deepfool,square"
+FIGURES: Final = "attack.json"
 
 
 def attack(
@@ -101,7 +104,8 @@ def attack(
     device
         cpu, cuda, ...
     out_folder
-        Where attack.json, attack.csv and attack.svg go; default: nowhere.
+        Where attack.json, attack.csv and attack.svg go; default: nowhere. An attack.json that is
+        there stays as attack.json.1, or the next number.
     record
         Add the figures to the release's trust card; what stands there is kept.
     json
@@ -125,6 +129,7 @@ def attack(
     require_not_attacking(loaded.model, loaded.trust.get("method"))  # before it is trained against
     dataset = data_of(loaded, data, data_dir)
     noise = _scale(scale, loaded)
+    warn_if_changed(release)
     measured = require_recordable(release, dataset, record=record)
     x, y = chosen_examples(loaded, dataset, examples)
     aim = _target(target, dataset)
@@ -187,7 +192,15 @@ def _scale(asked: str | None, release: "Release") -> float:
                 "bad --scale", got=f"'{asked}'", expected="a positive number, or own", fix="0.25"
             )
         return values[0]
-    own = own_noise(release)
+    try:
+        own = own_noise(release)
+    except InputError:  # its ways out are those of a certificate
+        raise InputError(
+            "no noise on its inputs to attack it behind",
+            got=f"--scale own of a release by '{release.trust['method']}'",
+            expected="one that was trained with Gaussian noise on its inputs",
+            fix="leave --scale out: the release as it is; or say the noise, as in --scale 0.25",
+        ) from None
     if not isinstance(own, Gaussian):
         raise InputError(
             "noise that is not only on the input", got=type(own).__name__, fix="say --scale 0.25"
@@ -222,9 +235,20 @@ def _keep(result: "AttackResult", record: dict[str, Any], folder: Path) -> None:
     from privet.files import write_atomically, write_json
 
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "attack.json", record)
+    _set_aside(folder / FIGURES)
+    write_json(folder / FIGURES, record)
     write_atomically(folder / "attack.csv", result.to_csv().encode())
     write_atomically(folder / "attack.svg", accuracy_plot(result))
+
+
+def _set_aside(figures: Path) -> None:
+    """Keep earlier figures: networks in the folder serve several runs, and none wipes out another.
+
+    Unlike `certify`, nothing is refused: attacks have no alpha that a choice among runs spends.
+    """
+    if figures.exists():
+        numbered = (figures.with_name(f"{figures.name}.{i}") for i in itertools.count(1))
+        figures.rename(next(place for place in numbered if not place.exists()))
 
 
 def _table(result: "AttackResult") -> Any:

@@ -17,6 +17,7 @@ from privet.commands.subjects import (
     device_named,
     numbers,
     require_own_folder,
+    warn_if_changed,
 )
 from privet.errors import InputError
 
@@ -165,6 +166,7 @@ def certify(
     require_not_attacking(loaded.model, loaded.trust.get("method"))
     smoothing = noise_asked(noise, scale, grid, hidden_scale, layer, of=loaded)
     dataset = data_of(loaded, data, data_dir)
+    warn_if_changed(release)
     measured = require_recordable(release, dataset, record=record)
     x, y = chosen_examples(loaded, dataset, examples)
     found = _certified(

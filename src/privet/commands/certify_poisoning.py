@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privet.commands.screen import err, out, print_json
-from privet.commands.subjects import require_classifier
+from privet.commands.subjects import require_classifier, warn_if_changed
 from privet.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def poisoned(
     for classifier in loaded:
         require_classifier(classifier)
         require_not_attacking(classifier.model, classifier.trust.get("method"))
+    for release in releases:
+        warn_if_changed(release)
     cards = [classifier.trust for classifier in loaded]
     table = poisoning_table(cards, [int(k) for k in records], accuracy=accuracy, alpha=alpha)
     record = {"release": [str(release) for release in releases], **table.summary()}

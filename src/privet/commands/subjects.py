@@ -38,6 +38,24 @@ def require_classifier(release: "Release", fix: str = "") -> None:
     )
 
 
+def warn_if_changed(release: Path) -> None:
+    """One line on stderr where the files at hand are not those that were released."""
+    from privet.commands.screen import err
+    from privet.release import require_unchanged
+
+    try:
+        require_unchanged(release)
+    except InputError:
+        err.print(
+            "privet: the release's files are not those of its manifest:"
+            f" privet verify {release} says which",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
 def reference_to(data: str, data_dir: Path | None) -> dict[str, str | None]:
     """How a resumed run, perhaps started from another folder, finds the data again."""
     name = str(Path(data).resolve()) if data.endswith(".toml") else data
