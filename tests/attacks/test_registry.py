@@ -18,11 +18,22 @@ def test_every_attack_is_found_by_its_name_and_says_what_it_is():
 
 @pytest.mark.parametrize(
     ("given", "meant"),
-    [("pdg", "pgd"), ("bim", "ifgsm"), ("APGD", "apgd-ce"), ("squares", "square")],
+    [
+        ("pdg", "pgd"),
+        ("bim", "ifgsm"),
+        ("APGD", "apgd-ce"),
+        ("squares", "square"),
+        ("advgn", "advgan"),
+    ],
 )
 def test_a_misspelt_name_gets_a_suggestion(given, meant):
     with pytest.raises(InputError, match=f"did you mean '{meant}'"):
         find_attack(given)
+
+
+def test_the_names_of_networks_that_attack_are_in_the_list():
+    with pytest.raises(InputError, match=r"autoattack, .*\(ain, atn, advgan\)"):
+        find_attack("foo")
 
 
 def test_hints_lead_to_attacks_and_hide_none():

@@ -230,8 +230,20 @@ def test_noise_that_cannot_be_certified_is_named():
         own_noise(Release(model=published, config=kept.config, trust=kept.trust))
 
 
+@pytest.mark.parametrize("name", ["local-4-linear", "wrn-10-1"])
+def test_noise_inside_is_not_offered_where_it_cannot_be(name):
+    kept, shape = of_method("stobatch-ldp", input_noise=0.0), (1, 16, 16)
+    config = kept.config | {"shape": list(shape), "classes": ["0", "1"]}
+    release = Release(model=create(name, shape, 2), config=config, trust=kept.trust)
+    with pytest.raises(InputError, match="trained without noise") as caught:
+        own_noise(release)
+    assert "hidden" not in str(caught.value)
+    with pytest.raises(InputError, match=r"Fix: .*--scale"):
+        certify(release, torch.zeros(1, *shape), torch.zeros(1).long(), noise=HiddenGaussian(0.1))
+
+
 def test_a_release_without_noise_has_none():
-    with pytest.raises(InputError, match="trained without noise"):
+    with pytest.raises(InputError, match=r"trained without noise.*--scale S, or --hidden-scale S;"):
         own_noise(of_method("plain", input_noise=0.0))
     with pytest.raises(InputError, match="without a layer of noise"):
         published_sizes(of_method("dpsgd", input_noise=0.25), torch.zeros(1, 2))

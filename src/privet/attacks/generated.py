@@ -126,10 +126,18 @@ def _require_same(release: Release, victim: Victim, x: Tensor, goal: Goal) -> No
             got=f"shape {ours[0]}, {ours[1]} classes",
             expected=f"shape {its[0]}, {its[1]} classes",
         )
-    target = _target(release)
+    _require_target(release, goal)
+
+
+def _require_target(release: Release, goal: Goal) -> None:
+    target, classes = _target(release), list(map(str, release.config["classes"]))
     if goal.targeted and (target is None or bool((goal.labels != target).any())):
+        asked = ", ".join(classes[place] for place in sorted(set(goal.labels.tolist())))
         raise InputError(
             "a network that was trained for another target",
-            got="none" if target is None else f"class number {target}",
+            got=f"class {asked} to reach",
+            expected="none: it is for any wrong class"
+            if target is None
+            else f"class {classes[target]}, the network's",
             fix="train one with --target, or attack without",
         )

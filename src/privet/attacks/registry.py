@@ -46,11 +46,12 @@ def find_attack(name: object) -> type[Attack]:
             fix=f"privet train {given} --classifier RELEASE --out runs/{given}, then name that",
         )
     near = [OTHER_NAMES[given]] if given in OTHER_NAMES else []
-    near = near or difflib.get_close_matches(given, ATTACKS, n=1)
+    near = near or difflib.get_close_matches(given, [*ATTACKS, *METHODS], n=1)
     raise InputError(
         "unknown attack",
         got=repr(name),
-        expected=f"one of {', '.join(ATTACKS)}, or the folder of a network that attacks",
+        expected=f"one of {', '.join(ATTACKS)}, or the folder of a network that attacks"
+        f" ({', '.join(METHODS)})",
         fix=f"did you mean '{near[0]}'?" if near else "",
     )
 

@@ -89,6 +89,16 @@ def split_after(model: nn.Module, layer: int) -> tuple[nn.Sequential, nn.Sequent
     return nn.Sequential(*parts[:cut]), nn.Sequential(*parts[cut:])
 
 
+def takes_hidden_noise(model: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether noise after the first linear map can be certified."""
+    try:
+        path, _ = split_after(model, 1)
+        lipschitz(copy.deepcopy(path).eval(), shape, "l2")
+    except InputError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class _HiddenNoise(SmoothingNoise):
     """What both kinds share; a radius is known once `certify` has fitted it to a classifier."""

@@ -399,6 +399,7 @@ def _refusal(name: str, part: nn.Module, why: str) -> InputError:
         "not a linear layer whose norm can be proved",
         got=f"{type(part).__name__}{f' at {name!r}' if name else ''} ({why})",
         expected="Linear, Conv, AvgPool, Flatten, Centre, ChannelAffine, or a Sequential of them",
+        fix="noise at the input needs no layers: --scale S, without --hidden-scale",
     )
 
 

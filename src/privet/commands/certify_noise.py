@@ -24,6 +24,7 @@ def noise_asked(
     """The noise of `--noise`, `--scale`, `--grid`, `--hidden-scale` and `--layer`."""
     from privet.certification import GridGaussian, HiddenGaussian, HiddenLaplace, make_noise
 
+    _require_name(name)
     if name == OWN:
         from privet.training.own_noise import own_noise
 
@@ -37,6 +38,17 @@ def noise_asked(
             return HiddenLaplace(hidden_scale, at)
         return HiddenGaussian(hidden_scale, at, input_scale=scale)
     return make_noise(name, scale) if grid is None else GridGaussian(scale, grid)
+
+
+def _require_name(name: str) -> None:
+    from privet.certification.smoothing_noise import NOISES
+
+    if name not in (OWN, *NOISES):
+        raise InputError(
+            "unknown smoothing noise",
+            got=f"'{name}'",
+            expected=f"one of {', '.join(NOISES)}, {OWN}",
+        )
 
 
 def _require_bare(

@@ -30,6 +30,7 @@ from privet.certification import (
     pixeldp_laplace,
     predict,
 )
+from privet.certification.hidden import takes_hidden_noise
 from privet.errors import InputError
 from privet.models.published_noised import Noised
 from privet.privacy.confidence import lower_bound, upper_bound
@@ -92,10 +93,12 @@ def _by_settings(release: Release) -> SmoothingNoise:
         return HiddenGaussian(hidden, input_scale=on_input)
     if on_input:
         return Gaussian(on_input)
+    inside = takes_hidden_noise(release.model, tuple(release.config["shape"]))
     raise InputError(
         "a release that was trained without noise on its inputs",
         got=f"'{release.trust['method']}', input_noise 0",
-        fix="say the noise: --scale, or --hidden-scale; its radii will be small",
+        fix=f"say the noise: --scale S{', or --hidden-scale S' if inside else ''};"
+        " its radii will be small",
     )
 
 
