@@ -115,6 +115,17 @@ FAULTY_ARRAYS = {
 }
 
 
+@pytest.mark.parametrize("where", ["out", "home"])
+def test_a_folder_that_cannot_be_made_is_the_environments_fault(where, home, tmp_path):
+    """Nobody can make folders in /proc, and a file is no folder; a file that is not there to be
+    read stays bad input, as above."""
+    out, at = (Path("/proc/x/y"), home) if where == "out" else (tmp_path / "r", Path("/dev/null"))
+    found = privet(*TRAIN, "--epsilon", "3", "--model", "linear", "--out", out, home=at)
+    named = "/proc/x/y" if where == "out" else "/dev/null"
+    fix = "another folder" if where == "out" else "PRIVET_HOME"
+    one_line(found, 3, "cannot make a folder", f"got {named}", "Fix: ", fix)
+
+
 @pytest.mark.parametrize("fault", FAULTY_ARRAYS)
 def test_bad_data_give_one_line_and_exit_code_2(fault, home, tmp_path):
     changes, word = FAULTY_ARRAYS[fault]

@@ -6,7 +6,17 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from privet.errors import InputError
+from privet.errors import FaultyEnvironment, InputError
+
+
+def make_folder(folder: Path, *, fix: str = "choose another folder") -> None:
+    """Make it, and those above it; where it cannot be, that is the environment's fault."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FaultyEnvironment(
+            "cannot make a folder", got=f"{folder} ({error.strerror})", fix=fix
+        ) from None
 
 
 def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:

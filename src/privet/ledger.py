@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from privet.errors import BudgetExceeded, CheckFailed, FaultyEnvironment, InputError
+from privet.files import make_folder
 from privet.guarantee import Adjacency
 from privet.privacy.accounting import DpEvent
 from privet.privacy.events import from_json, to_json
@@ -124,7 +125,7 @@ class Ledger:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent, fix="set PRIVET_HOME to a writable folder")
             self.digest_key = _digest_key(self.path)
             self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
             # WAL with NORMAL: a killed process loses nothing; see `_durable` for power cuts.

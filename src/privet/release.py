@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from privet.data.dataset import Bounds
 from privet.errors import InputError
-from privet.files import read_json, write_atomically, write_json
+from privet.files import make_folder, read_json, write_atomically, write_json
 from privet.guarantee import Privacy, strongest_proved
 from privet.models import create
 from privet.models.generators import create_generator
@@ -95,7 +95,7 @@ class Release:
         folder = Path(folder)
         if (folder / MANIFEST).exists():
             raise InputError("a release is already there", got=folder, fix="choose another folder")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         weights = {k: v.detach().cpu().contiguous() for k, v in named_once(self.model).items()}
         write_atomically(folder / "weights.safetensors", safetensors.torch.save(weights))
         write_json(folder / "config.json", self.config)
@@ -270,7 +270,16 @@ def _write_card(folder: Path, trust: Mapping[str, Any]) -> None:
 
 def require_finished(folder: Path) -> None:
     """Tell an unfinished run from a broken release."""
-    if (folder / INTERNAL / "run.json").exists() and not (folder / MANIFEST).exists():
+    begun = folder / INTERNAL
+    if (begun / "run.json").exists() and not (folder / MANIFEST).exists():
+        # The last checkpoint goes once the manifest stands and the run is settled.
+        written = all((folder / name).exists() for name in RELEASED_FILES)
+        if written and not (begun / "checkpoint.pt").exists():
+            raise InputError(
+                "the run is finished, and its manifest is gone",
+                got=folder,
+                fix=f"restore {MANIFEST} from a copy; training again would be charged again",
+            )
         raise InputError(
             "the run is unfinished", got=folder, fix=f"finish it: privet resume {folder}"
         )
@@ -284,7 +293,7 @@ def export(folder: str | Path, destination: str | Path) -> Path:
     read_json(folder / MANIFEST)
     if destination.exists():
         raise InputError("destination exists", got=destination, fix="name a new folder")
-    destination.mkdir(parents=True)
+    make_folder(destination)
     for name in [*RELEASED_FILES, MANIFEST, SIGNATURE]:
         if (folder / name).exists():
             shutil.copyfile(folder / name, destination / name)

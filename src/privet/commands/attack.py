@@ -232,9 +232,9 @@ def _tell(
 
 def _keep(result: "AttackResult", record: dict[str, Any], folder: Path) -> None:
     from privet.attacks.plot import accuracy_plot
-    from privet.files import write_atomically, write_json
+    from privet.files import make_folder, write_atomically, write_json
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     _set_aside(folder / FIGURES)
     write_json(folder / FIGURES, record)
     write_atomically(folder / "attack.csv", result.to_csv().encode())

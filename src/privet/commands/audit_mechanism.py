@@ -32,10 +32,10 @@ def _keep_mechanism(subject: "Subject", row: dict[str, Any], seed: int, folder: 
     from privet.audits.mechanism import scores_of
     from privet.audits.plot import audit_plot
     from privet.audits.two_worlds import region
-    from privet.files import write_atomically, write_json
+    from privet.files import make_folder, write_atomically, write_json
     from privet.guarantee import Basis
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     scores = scores_of(subject, row["runs"] // 2, seed)
     measured = region(scores.without, scores.with_, confidence=row["confidence"])
     write_json(folder / "audit.json", row)

@@ -68,11 +68,12 @@ def by_twins(asked: Asked, runs: int, records: int) -> Search:
 
     def search(release: "Release") -> "RunAudit":
         from privet.audits.twins import TwinWorlds
+        from privet.files import make_folder
 
         worlds = TwinWorlds.of(release.trust, records=records, device=asked.device)
         kept = None
         if asked.out_folder is not None:
-            asked.out_folder.mkdir(parents=True, exist_ok=True)
+            make_folder(asked.out_folder)
             kept = asked.out_folder / "scores.json"
         with progress_bar(2 * runs, quiet=asked.as_json) as tell:
             scores = worlds.scores(
@@ -147,10 +148,10 @@ def _require_consistent(folder: Path) -> None:
 def _keep(found: "RunAudit", kept: dict[str, Any], folder: Path) -> None:
     from privet.audits.plot import audit_plot
     from privet.audits.two_worlds import region
-    from privet.files import write_atomically, write_json
+    from privet.files import make_folder, write_atomically, write_json
     from privet.guarantee import Basis
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     inside, outside = found.scores[found.included], found.scores[~found.included]
     measured = region(outside, inside, confidence=found.evidence[0].confidence)
     write_json(folder / "audit.json", kept)

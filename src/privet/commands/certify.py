@@ -293,9 +293,9 @@ def _noise_words(record: dict[str, Any]) -> str:
 
 def _keep(found: "Certificates", record: dict[str, Any], folder: Path) -> None:
     from privet.certification.plot import curve_plot
-    from privet.files import write_atomically, write_json
+    from privet.files import make_folder, write_atomically, write_json
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     found.to_csv(folder / "certify.csv")
     write_atomically(folder / "certify.svg", curve_plot(found))
     write_json(folder / FINISHED, record)
@@ -324,11 +324,11 @@ def _keep_votes(tally: "Tally", folder: Path | None) -> None:
 
     import numpy as np
 
-    from privet.files import write_atomically
+    from privet.files import make_folder, write_atomically
 
     if folder is None:
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     buffer = io.BytesIO()
     np.savez(buffer, **tally.to_arrays())  # type: ignore[arg-type]  # names are arrays' alone
     write_atomically(folder / SAVED, buffer.getvalue())

@@ -74,9 +74,9 @@ def _percent(value: float | None) -> str:
 
 def _keep(table: "PoisoningTable", record: dict[str, Any], folder: Path) -> None:
     from privet.certification.plot import poisoning_plot
-    from privet.files import write_atomically, write_json
+    from privet.files import make_folder, write_atomically, write_json
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     table.to_csv(folder / "certify.csv")
     write_atomically(folder / "certify.svg", poisoning_plot(table))
     write_json(folder / "certify.json", record)

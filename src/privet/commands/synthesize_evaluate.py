@@ -243,10 +243,10 @@ def _found(
 def _keep(folder: Path, result: "FidelityResult", found: Mapping[str, Any]) -> None:
     from dataclasses import replace
 
-    from privet.files import write_atomically, write_json
+    from privet.files import make_folder, write_atomically, write_json
     from privet.synthesis.evaluation import render_fidelity_report
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     page = render_fidelity_report(replace(result, cautions=tuple(found["cautions"])))
     write_json(folder / "fidelity.json", found, private=True)
     write_atomically(folder / "fidelity.html", page.encode(), private=True)

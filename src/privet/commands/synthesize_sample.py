@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from privet.commands.screen import Json, err, out, print_json
 from privet.commands.subjects import require_own_folder
 from privet.errors import InputError
+from privet.files import make_folder
 
 if TYPE_CHECKING:
     from privet.data.records.omop import OmopWriter
@@ -77,7 +78,7 @@ def sample(
     require_finished(release)
     loaded = records_release(release)
     writer = _writer(chosen, out_file, schema_from_json(loaded.config["schema"]), layout)
-    out_file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out_file.parent)
     made = _made(loaded, n, where, seed, writer, quiet=json)
     found = {"release": str(release), "out": str(out_file), "format": chosen, **made}
     if json:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from privet.errors import InputError
-from privet.files import read_json, write_atomically, write_json
+from privet.files import make_folder, read_json, write_atomically, write_json
 from privet.release import INTERNAL, MANIFEST
 
 WARNING: Final = b"""This folder is NOT part of the release. It holds secret keys, checkpoints and
@@ -34,7 +34,7 @@ class RunFolder:
         """Start a run in an empty or new folder."""
         run = cls(Path(folder))
         run.require_free()
-        run.internal.mkdir(parents=True, exist_ok=True)
+        make_folder(run.internal)
         run.internal.chmod(0o700)
         write_atomically(run.internal / "README", WARNING)
         write_atomically(run.internal / ".gitignore", b"*\n")

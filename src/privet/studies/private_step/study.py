@@ -8,7 +8,7 @@ from typing import Any, final
 
 import torch
 
-from privet.files import write_atomically, write_json
+from privet.files import make_folder, write_atomically, write_json
 from privet.privacy.precision import FULL
 from privet.studies.private_step.growth import Growth, Sweep, grow
 from privet.studies.private_step.parity import Agreement, agreements, quiet_task
@@ -28,7 +28,7 @@ class Record:
     def keep(self, findings: dict[str, Any]) -> None:
         """Written after every group: a run that is stopped keeps what it has."""
         self.content |= findings
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         write_json(self.path, self.content)
 
     @property

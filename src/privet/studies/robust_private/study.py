@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from privet.errors import InputError
-from privet.files import read_json, write_atomically, write_json
+from privet.files import make_folder, read_json, write_atomically, write_json
 from privet.release import MANIFEST, Release
 from privet.studies.private_step.machine import describe
 from privet.studies.robust_private.measuring import Arrays, Stages
@@ -120,7 +120,7 @@ class Study:
             "asked": self.school.asked(cell),
         }
         record.pop(FAILED, None)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_json(folder / RECORD, record)
         with self._failure_noted(cell):
             self._train(cell, record, done)
@@ -224,7 +224,7 @@ def _difference(there: dict[str, Any], asked: dict[str, Any]) -> str:
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """One process at a time: a second one would take a run that just begins for a killed one."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with (folder / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
