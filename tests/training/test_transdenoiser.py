@@ -16,6 +16,7 @@ from rich.console import Console
 from torch import nn
 
 import privet
+from privet.audits.twin import audited_twin
 from privet.data.dataset import Split
 from privet.data.identity import enter_in_ledger
 from privet.engine.fixed_parts import digest_of
@@ -297,6 +298,17 @@ def test_the_release_is_the_pair_and_verifies(trained, public):
     assert own_noise(loaded).scale == 0.2
 
 
+@pytest.mark.parametrize("part", ["classifier", "classifier_weights", "start"])
+def test_an_audit_elsewhere_says_which_part_it_needs_and_where(copied, part):
+    """The card names it as training did, which may be from another folder."""
+    card = json.loads((copied("good") / "trust.json").read_text())
+    card["provenance"]["config"][part] = "runs/h"
+    if part == "start":
+        card["provenance"]["config"]["public_start"] = STATEMENT
+    with pytest.raises(InputError, match=rf"twin needs the {part} .*runs/h.*ln -s"):
+        audited_twin(card, canaries=5)
+
+
 def test_the_statement_is_an_assumption_of_every_figure(trained):
     release = Release.load(trained[0] / "good")
     (part,) = release.trust["fixed_parts"]
@@ -455,8 +467,8 @@ def test_a_classifier_that_saw_the_records_is_not_whitewashed(trained, copied):
         ({"classifier_mean": "a,b"}, "bad classifier_mean"),
         ({"classifier": "no/such/folder"}, "no such|unknown model|not a classifier"),
         ({"epsilon": -1.0}, "epsilon"),
-        ({"start": "runs/start"}, "somebody must say so"),
-        ({"public_start": "made elsewhere"}, "somebody must say so"),
+        ({"start": "runs/start"}, "say so: got --start 'runs/start', no --public-start, expected"),
+        ({"public_start": "made"}, "say so: got no --start, --public-start 'made', expected both"),
     ],
 )
 def test_refusals(private, changes, said):
@@ -467,8 +479,10 @@ def test_refusals(private, changes, said):
 def test_a_classifier_whose_card_contradicts_the_statement_is_refused(private, public):
     """It was trained on these very records, under this name or another."""
     same = images("public strokes", seed=7)
-    with pytest.raises(InputError, match="is not public"):
+    with pytest.raises(InputError, match=r"is not public.*or --private-classifier"):
         private(same)
+    with pytest.raises(InputError, match=r"is not public.*Fix: take another one$"):
+        private(same, stability=1.0)  # with which a private one is refused
     by_file = {"classifier": "cnn-tiny", "classifier_weights": f"{public}/weights.safetensors"}
     with pytest.raises(InputError, match="is not public"):
         private(same, **by_file)

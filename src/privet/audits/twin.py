@@ -104,7 +104,26 @@ def settings_of(trust: Mapping[str, Any], *, device: str | None = None) -> Setti
         )
     known = {field.name for field in fields(kind)}
     settings = kind(**{name: value for name, value in config.items() if name in known})
+    _require_fixed_parts(config)
     return settings if device is None else replace(settings, device=device)
+
+
+def _require_fixed_parts(config: Mapping[str, Any]) -> None:
+    """What training was given, the twin is given, too: from where the card says that it was."""
+    places = {name: config.get(name) for name in ("classifier", "classifier_weights", "start")}
+    classifier = str(places["classifier"])
+    of_release = config.get("classifier_data") is not None
+    if places["classifier_weights"] or not (of_release or classifier.endswith(".onnx")):
+        places.pop("classifier")  # the name of a network, or a module
+    for name, where in places.items():
+        if where is not None and not Path(where).exists():
+            raise InputError(
+                f"a twin needs the {name} that the release was trained with, which is not there",
+                got=f"{where} in {Path.cwd()}",
+                expected="the folder or file that the card names, with the same weights",
+                fix="audit from the folder where training was started, or link it there:"
+                f" ln -s ITS_PLACE {where}",
+            )
 
 
 def _settings_of_method(name: str, analysis: str) -> type[Settings] | None:
