@@ -16,13 +16,12 @@ class GeneratingOptions:
         Share of the patients set aside, by a hash of their ids; evaluate compares with them.
         Default 0: none, and figures of fidelity then have no fair yardstick.
     epochs
-        Expected passes over the patients; default 20; without privacy 30; igamt and its
-        baselines 30.
+        Expected passes over the patients; default 20; without privacy 30.
     batch
         Expected patients in a step; default: a fifth of the declared size, at most 1024; without
         privacy 200; igamt as published 32.
     learning_rate
-        Highest learning rate; default 0.2; without privacy 0.005; igamt and its baselines 0.002,
+        Highest learning rate; default 0.2; without privacy 0.005; igamt and its baselines 0.005,
         as published 0.0005.
     schedule
         How it goes on: linear (default) or cosine to zero, or constant.
@@ -138,17 +137,17 @@ class FamilyOptions:
         What critics' terms count; default 0.15.
     free_steps
         Steps of generator and imitator after each private step of the critics: they cost time,
-        no privacy; default 1.
+        no privacy; default 4.
     free_batch
         Stays that are made for one; default 128.
     free_rate
-        Their learning rate; default 0.0005.
+        Their highest learning rate, which falls as the other does; default 0.001.
     judged_weight
         What critics count in them; default 1.
     imitation_weight
         What it counts that the imitator stays near the decoder; default 1.
     anchor_weight
-        What private means of values and masks count; default 1 for igamt; else 0: none are learned.
+        What private means of values and masks count; default 5 for igamt; else 0: none are learned.
     """
 
     coder_share: float | None = None

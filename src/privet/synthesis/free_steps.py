@@ -4,18 +4,17 @@
 |---------------|-----------------|---------------------------------------------------------------|
 | z~ = G(s)     | `_latents`      | latents of stays that are made                                |
 | x-bar, m-bar  | `_made`         | stays made by the imitator (the decoder, where there is none) |
-| S-hat         | `anchor`        | private means of m, x m and x^2 m, of each row and column     |
+| S-hat         | `anchor`        | private means of m, u m and u^2 m (u = 2 x - 1), cell by cell |
 
     in a step of the coders:
-        the noisy mean of [m ; x m ; x^2 m] joins the average that S-hat is
+        the noisy mean of [m ; u m ; u^2 m] joins the average that S-hat is
     in a step of the critics:
         first  Enc, Dec <- their averages, Dec_i <- Dec
         the private gradient of - D(real) is joined by the exact one of + D(made)
         after the optimiser's step the critics are kept from being steep
         G      descends - D_z(z~)
         Dec_i  descends - D_x(x-bar m-bar) - D_m(m-bar) + |Dec_i - Dec|^2 on its own rows
-                        + |mean of [m-bar ; x-bar m-bar ; x-bar^2 m-bar] - S-hat|^2
-        so does the spread of values, where there is an S-hat to tell it
+                        + |mean of [m-bar ; u-bar m-bar ; u-bar^2 m-bar] - S-hat|^2
     parts of the other phase have no gradient: what noise there was is thrown away
 
 Guarantee: post-processing. All of it is a function of the weights, of the noisy sums that the
@@ -51,7 +50,7 @@ class Free:
     Attributes:
         steps: after each private step of the critics.
         batch: stays that are made for one.
-        rate: learning rate, of Adam.
+        rate: learning rate, of Adam, for each unit of the private one: the two fall together.
         judged: weight of the critics' judgement.
         imitated: of staying near the decoder.
         anchored: of the distance to the private means.
@@ -83,8 +82,6 @@ class FreeSteps:
         own = model.networks
         self._body: DecoderBody = own.decoder if own.imitator is None else own.imitator
         self._free = [*self._body.parameters(), *own.last.parameters()]
-        if own.spread is not None and model.weights.anchor:
-            self._free += own.spread.parameters()
         self._generator = [] if own.generator is None else list(own.generator.parameters())
         self._optimizer = torch.optim.Adam([*self._free, *self._generator], lr=how.rate)
         self._steps = {CODERS: 0, CRITICS: 0}  # done, of each phase
@@ -92,7 +89,7 @@ class FreeSteps:
     def ride(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """The same optimiser, with hooks before and after its step and for its state."""
         optimizer.register_step_pre_hook(lambda *_: self._before())
-        optimizer.register_step_post_hook(lambda *_: self._after())
+        optimizer.register_step_post_hook(lambda *_: self._after(optimizer.param_groups[0]["lr"]))
         optimizer.register_state_dict_post_hook(lambda _, state: state | {STATE: self._state()})
         optimizer.register_load_state_dict_pre_hook(lambda _, state: self._restore(state[STATE]))
         return optimizer
@@ -117,11 +114,14 @@ class FreeSteps:
         if phase == CRITICS:
             self._add_made()
 
-    def _after(self) -> None:
+    def _after(self, rate: float) -> None:
+        """Once the private parts have moved, at this learning rate: the free one goes with it."""
         phase = self._model.phase
         if phase == CRITICS:
             for critic in self._critics:
                 limit_slopes(critic)
+            for group in self._optimizer.param_groups:
+                group["lr"] = self._how.rate * rate
             for place in range(self._how.steps):
                 self._teach(place)
         self._average(self._steps[phase])
@@ -130,8 +130,8 @@ class FreeSteps:
     def _learning(self, phase: str) -> list[nn.Module]:
         """Parts that a private gradient may move."""
         own = self._model.networks
-        coders: list[nn.Module | None] = [own.encoder, own.decoder, own.last, own.spread]
-        parts = coders if phase == CODERS else list(self._critics)
+        coders: list[nn.Module | None] = [own.encoder, own.decoder, own.last]
+        parts = [*(coders if phase == CODERS else self._critics), own.spread]
         if phase == CODERS or CODERS not in self._model.phases:
             parts = [*parts, own.start]
         return [part for part in parts if part is not None]
@@ -188,7 +188,7 @@ class FreeSteps:
         assert own.start is not None
         nothing = torch.zeros(len(z), 0, dtype=torch.long, device=z.device)
         start = own.start.draw(nothing, len(own.shape.sizes.start), generator)
-        spread = None if own.spread is None else own.spread.deviations()
+        spread = None if own.spread is None else own.spread.deviations().detach()
         made = unrolled(
             self._body, own.last, own.reader, start, z, generator=generator, spread=spread
         )
@@ -272,8 +272,8 @@ class FreeSteps:
         return (apart * rows.asked[..., None]).sum((1, 2)).mean()
 
     def _apart(self, made: Made) -> Tensor:
-        """An estimate of |mean of [m ; x m ; x^2 m] - S-hat|^2 that is right on average."""
-        profile = self._model.profile(made.m, made.xm)
+        """An estimate of |mean of [m ; u m ; u^2 m] - S-hat|^2 that is right on average."""
+        profile = self._model.profile(made.x, made.m)
         target = self._model.anchor.weight[0].detach()
         one, two = (half.mean(0) - target for half in profile.tensor_split(2))
         return (one * two).sum()

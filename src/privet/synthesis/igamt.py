@@ -9,9 +9,10 @@ sees a record is private.
 | symbol        | here              | meaning                                                   |
 |---------------|-------------------|-----------------------------------------------------------|
 | Enc, Dec      | `networks`        | learned privately in the first phase, then as they are    |
+|               | `spread`          | of values around what is said: privately, in both phases  |
 | D_x, D_m, D_z | `critic_x`..      | learned privately in the second                           |
 | Dec_i, G      | `imitator`, ..    | begin as Dec and as noise, learn from critics alone: free |
-| S-hat         | `anchor`          | private means of [m ; x m ; x^2 m]                        |
+| S-hat         | `anchor`          | private means of [m ; u m ; u^2 m], u = 2 x - 1           |
 | q, N, C, T    | the plan's        | sampling rate, nominal size, clip norm, steps             |
 | sigma         | `noise_multiplier` | of the plan                                              |
 
@@ -105,14 +106,14 @@ class FamilySettings(Generating, Settings):
         critic_weight: of the critics' terms.
         free_steps: of generators, after each private step of the critics.
         free_batch: stays that are made for one.
-        free_rate: their learning rate, of Adam.
+        free_rate: their highest learning rate, of Adam; it falls as the private one does.
         judged_weight: what critics count in them.
         imitation_weight: what staying near the decoder counts.
         anchor_weight: what private means of masks and values count; 0: none are learned.
     """
 
-    epochs: float = 30.0
-    learning_rate: float = 0.002
+    epochs: float = 20.0
+    learning_rate: float = 0.005
     optimizer: str = "adam"
     ema: float = 0.95
     clipping: str = BY_PART
@@ -124,9 +125,9 @@ class FamilySettings(Generating, Settings):
     start_weight: float = 0.007
     spread_weight: float = 0.001
     critic_weight: float = 0.15
-    free_steps: int = 1
+    free_steps: int = 4
     free_batch: int = 128
-    free_rate: float = 5e-4
+    free_rate: float = 1e-3
     judged_weight: float = 1.0
     imitation_weight: float = 1.0
     anchor_weight: float = 0.0
@@ -275,8 +276,9 @@ class FamilySettings(Generating, Settings):
         if self.anchor_weight:
             beside["anchor"] = ANCHOR_RADIUS
         left = math.sqrt(1.0 - sum(radius**2 for radius in beside.values()))
-        share = 1.0 if member.encoder else left  # critics alone, or beside what stays begin with
-        each = share / math.sqrt(max(1, len(member.critics)))
+        # Beside the critics: the spread, or, where there are no coders, what stays begin with.
+        other = SPREAD_RADIUS if member.encoder else START_RADIUS
+        each = math.sqrt((1.0 - other**2) / max(1, len(member.critics)))
         critics = {f"networks.{critic}": each for critic in member.critics}
         return beside | critics | ({"": left} if member.encoder else {})
 
@@ -284,10 +286,11 @@ class FamilySettings(Generating, Settings):
         self, optimizer: torch.optim.Optimizer, model: nn.Module, shape: tuple[int, ...]
     ) -> torch.optim.Optimizer:
         """With what is free around every step."""
+        peak = self.learning_rate / (1.0 if self.optimizer == "adam" else self.clip_norm)
         free = Free(
             steps=self.free_steps,
             batch=self.free_batch,
-            rate=self.free_rate,
+            rate=self.free_rate / peak,
             judged=self.judged_weight,
             imitated=self.imitation_weight,
             anchored=self.anchor_weight,
@@ -304,7 +307,7 @@ class FamilySettings(Generating, Settings):
 DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "vae": {"kl_weight": 1.0},
     "vaegan": {"kl_weight": 1.0},
-    IGAMT: {"kl_weight": 1.0, "anchor_weight": 1.0},
+    IGAMT: {"kl_weight": 1.0, "anchor_weight": 5.0},
 }
 """What members have otherwise than the family."""
 

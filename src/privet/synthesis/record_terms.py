@@ -4,9 +4,9 @@ Two phases, by the number of the step:
 
 | phase  | terms of stay i, each weighted                                                        |
 |--------|---------------------------------------------------------------------------------------|
-| coders | l_recon(x_i, m_i), KL of its latents, -log p(start_i), likelihood of what l_recon      |
-|        | leaves (`spread`), and - <anchor, [m_i ; x_i m_i ; x_i^2 m_i]>                        |
-| critics| - D_x(x_i m_i), - D_m(m_i), - D_z(z_i)                                                |
+| coders | l_recon(x_i, m_i), KL of its latents, -log p(start_i), likelihood of what the decoder |
+|        | leaves open (`spread`), - <anchor, [m_i ; u_i m_i ; u_i^2 m_i]> with u = 2 x - 1      |
+| critics| - D_x(x_i m_i), - D_m(m_i), - D_z(z_i), likelihood of what the imitator leaves open   |
 
 The anchor is a vector whose gradient, stay by stay, is the stay itself: the noisy sums of the first
 phase are private means of masks, values and their squares, row by row and column by column.
@@ -46,7 +46,7 @@ class Weights:
         divergence: KL, in nats of a latent number, within l_recon.
         start: -log p of what a stay begins with.
         spread: likelihood of what reconstructions leave.
-        anchor: what [m ; x m ; x^2 m] is multiplied by.
+        anchor: what [m ; u m ; u^2 m] is multiplied by.
         critics: of critics' terms.
     """
 
@@ -109,30 +109,35 @@ class RecordTerms(Phased):
         if own.spread is not None:
             terms.append(weights.spread * own.spread(left_over(said, rows)))
         if weights.anchor:
-            terms.append(-self.anchor(weights.anchor * self.profile(rows.m, rows.xm))[:, 0])
+            terms.append(-self.anchor(weights.anchor * self.profile(rows.x, rows.m))[:, 0])
         return terms
 
     def _of_critics(self, rows: Rows) -> list[Tensor]:
         own, weights = self.networks, self.weights
-        judged = []
+        judged, terms = [], []
+        if own.encoder is not None:
+            z, said = self._told(rows)
+            if own.critic_z is not None:
+                judged.append(own.critic_z(z if z.dim() == 2 else z * rows.present[..., None]))
+            if own.spread is not None:
+                terms.append(weights.spread * own.spread(left_over(said, rows)))
         if own.critic_x is not None:
             judged.append(own.critic_x(rows.xm))
         if own.critic_m is not None:
             judged.append(own.critic_m(rows.m))
-        if own.critic_z is not None:
-            judged.append(own.critic_z(self._latents(rows)))
-        terms = [-weights.critics * term for term in judged]
+        terms += [-weights.critics * term for term in judged]
         if own.start is not None and CODERS not in self.phases:
             terms.append(weights.start * own.start(rows.start))
         return terms
 
     @torch.no_grad()
-    def _latents(self, rows: Rows) -> Tensor:
-        """What the encoder, which no longer learns, says of stays."""
+    def _told(self, rows: Rows) -> tuple[Tensor, Said]:
+        """What the encoder, which no longer learns, says of stays; and what is said from that."""
         own = self.networks
         assert own.encoder is not None
         z = self._drawn(*own.encoder(own.reader, rows))
-        return z if z.dim() == 2 else z * rows.present[..., None]
+        body = own.decoder if own.imitator is None else own.imitator
+        return z, teacher_forced(body, own.last, own.reader, rows, z)
 
     def _drawn(self, mean: Tensor, log_variance: Tensor | None) -> Tensor:
         """Latents of a law, by PyTorch's own generator; as many draws however stays are cut.
@@ -146,10 +151,15 @@ class RecordTerms(Phased):
         noise = torch.randn(shape, dtype=mean.dtype, device=mean.device)
         return mean + torch.exp(0.5 * log_variance) * noise[:, : mean.shape[1]]
 
-    def profile(self, m: Tensor, xm: Tensor) -> Tensor:
-        """(n, 3 L F): masks, values, squares, row by row; zeros for rows that were cut off."""
+    def profile(self, x: Tensor, m: Tensor) -> Tensor:
+        """(n, 3 L F): masks, values, squares, row by row; zeros for rows that were cut off.
+
+        Values from -1 to 1: around the middle, a square tells more of how they are spread.
+        """
         missing = self.networks.shape.sizes.steps - m.shape[1]
-        return F.pad(torch.cat([m, xm, xm.square()], 2), (0, 0, 0, missing)).flatten(1)
+        u = 2.0 * x - 1.0
+        moments = torch.cat([m, u * m, u.square() * m], 2)
+        return F.pad(moments, (0, 0, 0, missing)).flatten(1)
 
 
 def profile_bound(steps: int, features: int) -> float:
