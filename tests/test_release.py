@@ -13,6 +13,7 @@ from privet.errors import InputError
 from privet.ledger import Ledger
 from privet.release import MANIFEST, RELEASED_FILES, Release, export
 from privet.training import train
+from privet.verification import verify
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,15 @@ def saved(trained, make_data):
 @pytest.fixture
 def copy(saved, tmp_path):
     return shutil.copytree(saved, tmp_path / "copy")
+
+
+def test_a_lost_manifest_is_told_from_an_unfinished_run(copy):
+    (copy / MANIFEST).unlink()
+    with pytest.raises(InputError, match=r"finished, and its manifest is gone.*restore manifest"):
+        verify(copy)
+    (copy / "internal" / "checkpoint.pt").write_bytes(b"")  # killed while the card was written
+    with pytest.raises(InputError, match=r"the run is unfinished.*privet resume"):
+        verify(copy)
 
 
 def test_a_release_loads_with_the_same_predictions(saved, make_data):

@@ -233,9 +233,9 @@ def train(
     from privet.guarantee import check_target
     from privet.training.registry import find_method, require_target
 
-    require_target(find_method(method), epsilon, delta, analysis)
+    usual = require_target(find_method(method), epsilon, delta, analysis).usual_epsilon
     if epsilon is not None:
-        check_target(epsilon, 1e-5 if delta is None else delta)
+        check_target(epsilon, 1e-5 if delta is None else delta, usual=usual)
     with Ranks.joined() as ranks, step_bar(quiet=json) as watch:
         with ranks.agreed():
             loaded = privet.data.load(data, data_dir)

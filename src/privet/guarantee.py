@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 
 from privet.errors import InputError
 
+USUAL_EPSILON: Final = 3.0
 BEYOND_DOUBT: Final = 0.999
 """The confidence with which an audit refutes a statement."""
 
@@ -95,11 +96,11 @@ def strongest_proved(guarantees: Iterable[Privacy]) -> Privacy | None:
     )
 
 
-def check_target(epsilon: float, delta: float) -> None:
-    """Refuse a privacy target that means nothing."""
+def check_target(epsilon: float, delta: float, *, usual: float = USUAL_EPSILON) -> None:
+    """Refuse a privacy target that means nothing; `usual`: one to try instead."""
     if not 0 < epsilon < float("inf"):
         raise InputError(
-            "bad epsilon", got=epsilon, expected="a positive, finite number", fix="try 3"
+            "bad epsilon", got=epsilon, expected="a positive, finite number", fix=f"try {usual:g}"
         )
     if not 0 < delta < 1:
         raise InputError(

@@ -8,6 +8,7 @@ import torch
 
 from privet.errors import InputError
 from privet.models import create, default_model, describe, names
+from privet.models.registry import SMALL
 from privet.privacy.separation import require_separate_examples
 
 
@@ -145,5 +146,10 @@ def test_the_default_stays_small():
 
 
 def test_an_image_too_small_for_a_network_is_bad_input():
-    with pytest.raises(InputError, match="cannot take examples of this shape"):
+    said = r"cannot take examples of this shape: got \(1, 8, 8\), expected larger images. Fix: use"
+    with pytest.raises(InputError, match=f"{said} --model cnn-tiny or mlp or linear$"):
         create("cnn", (1, 8, 8), 10)
+    for name in SMALL:
+        create(name, (1, 8, 8), 10)
+    with pytest.raises(InputError, match=f"{said} --model mlp$"):
+        create("cnn", (1, 8, 8), 10, instead=("mlp",))

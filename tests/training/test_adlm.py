@@ -318,6 +318,14 @@ def test_the_audit_of_a_run_does_not_exceed_its_epsilon(make_data):
     assert all(row["epsilon"] <= 2.0 for row in rows)
 
 
+@pytest.mark.parametrize("model", ["cnn", "cnn-tiny"])
+def test_a_network_that_does_not_fit_leads_to_those_that_do(model):
+    """Not to one that is refused next."""
+    with pytest.raises(InputError, match=r"Fix: use --model mlp or linear$") as caught:
+        privet.train("adlm", privet.data.load("digits"), epsilon=3.0, model=model)
+    assert "padded" not in str(caught.value)
+
+
 def test_bad_shares_are_refused():
     with pytest.raises(InputError, match="bad relevance_share"):
         AdlmSettings(epsilon=1.0, relevance_share=0.0)

@@ -216,8 +216,8 @@ def test_a_private_run_needs_a_word_about_the_network(house):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"adversarial": "ain"}, "go together"),
-        ({"attacker": "runs/ain"}, "go together"),
+        ({"adversarial": "ain"}, "go together: got --adversarial ain, no --attacker"),
+        ({"attacker": "runs/ain"}, "go together: got --adversarial none, --attacker 'runs/ain'"),
         ({"adversarial": "madry", "attacker": "runs/ain"}, "go together"),
         ({"public_attacker": "x"}, "a statement about no network"),
         ({"adversarial": "ain", "attacker": "runs/ain", "adversarial_norm": "l2"}, "one norm"),

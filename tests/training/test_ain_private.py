@@ -152,7 +152,7 @@ def test_what_is_released_attacks_within_its_bound_with_noise_of_its_own(house):
     ("changes", "said"),
     [
         ({"bounds": "0.2,0.3"}, "learns one bound"),
-        ({"public_classifier": None}, "must be said"),
+        ({"public_classifier": None}, 'must be said.*Fix: --public-classifier "[^"]*"$'),
         ({"public_classifier": None, "private_classifier": True}, "into every gradient"),
         ({"adversarial": "madry"}, "from images as they are"),
         ({"augment": "shift"}, "from images as they are"),
@@ -167,13 +167,14 @@ def test_settings_that_do_not_fit_are_refused(changes, said):
 
 def test_a_classifier_that_these_records_made_is_refused(house):
     asked = ASKED | {"classifier": str(house / "h"), "perturber": "ain-4", "analysis": "sound"}
-    with pytest.raises(InputError, match="the classifier is not public"):
+    with pytest.raises(InputError, match="the classifier is not public") as caught:
         privet.train(
             "ain",
             images("public", 0),
             ledger=Ledger(house / "ledger.db"),
             **asked,
         )
+    assert str(caught.value).endswith("Fix: take another one")  # a private one is refused, too
 
 
 def test_without_the_analysis_a_target_is_refused_and_the_way_named():

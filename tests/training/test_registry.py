@@ -6,7 +6,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import InputError
-from privet.training.registry import describe_methods, find_method
+from privet.training.registry import FOUND, describe_methods, find_method
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,37 @@ def test_whose_a_setting_is_is_said(make_data, method, analysis, option, said):
 
 
 @pytest.mark.parametrize(
-    ("method", "analysis"), [("stobatch-fm", None), ("stobatch", "paper"), ("dpal", "paper")]
+    ("method", "analysis", "fix"),
+    [
+        ("stobatch-fm", None, "privet train stobatch, or dpsgd"),
+        ("stobatch", "paper", "leave --analysis paper out, or privet train dpsgd"),
+        ("dpal", "paper", "leave --analysis paper out, or privet train dpsgd"),
+    ],
 )
-def test_what_needs_images_says_so(make_data, method, analysis):
+def test_what_needs_images_says_so(make_data, method, analysis, fix):
     """And does not send the user to a network that it cannot take either."""
     with pytest.raises(InputError, match="is for images") as caught:
         privet.train(method, make_data(), epsilon=3.0, analysis=analysis)
-    assert "--model" not in str(caught.value)
+    assert str(caught.value).endswith(f"Fix: {fix}")
+
+
+def test_what_a_run_finds_itself_is_not_offered(make_data):
+    every = [v for method in describe_methods() for v in method.analyses.values()]
+    options = set().union(*(variant.options for variant in every))
+    assert {name for name in options if name.endswith(("_digest", "_data", "_spent"))} < FOUND
+    assert options > FOUND
+    with pytest.raises(InputError, match="expected some of") as caught:
+        privet.train("dpsgd", make_data(), epsilon=3.0, ksi=1.0)
+    assert "public_attacker" in str(caught.value)
+    assert "attacker_data" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("method", "usual"), [("dpsgd", 3), ("stobatch-ldp", 20)])
+def test_a_target_is_suggested_at_which_the_method_learns(make_data, method, usual):
+    with pytest.raises(InputError, match=f"no privacy target.*as in --epsilon {usual};"):
+        privet.train(method, make_data())
+    with pytest.raises(InputError, match=f"bad epsilon: got 0.*Fix: try {usual}$"):
+        privet.train(method, make_data(), epsilon=0.0)
 
 
 def test_methods_say_whether_they_are_private():

@@ -151,14 +151,19 @@ def require_numbers(**values: object) -> None:
             raise InputError(f"bad {name}", got=shown(value), expected="a number")
 
 
-def require_images(data: Dataset, method: str) -> None:
+def named_or_none(option: str, value: object) -> str:
+    """An option as it was given, or that it was not."""
+    return f"no {option}" if value is None else f"{option} '{value}'"
+
+
+def require_images(data: Dataset, method: str, *, instead: str) -> None:
     """Refuse what is no set of images, for a method whose networks all need them."""
     if len(data.shape) != 3:
         raise InputError(
             f"'{method}' is for images",
             got=f"examples of shape {data.shape}",
             expected="(channels, height, width)",
-            fix="privet train dpsgd, or stobatch without --analysis paper",
+            fix=instead,
         )
 
 

@@ -4,7 +4,8 @@ import difflib
 import itertools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from privet.errors import InputError
 
 Shape = tuple[int, ...]
+SMALL: Final = ("cnn-tiny", "mlp", "linear")  # for small images, too
 Builder = Callable[[Shape, int], nn.Module]
 Activation = Callable[[], nn.Module]
 _BUILDERS: dict[str, Builder] = {}
@@ -55,23 +57,34 @@ def describe() -> list[tuple[str, str]]:
     return [(name, _first_line(builders[name])) for name in sorted(builders)]
 
 
-def create(name: str, shape: Shape, n_classes: int, *, init_seed: int = 0) -> nn.Module:
-    """Build a network; its first weights depend on the public `init_seed` alone."""
+def create(
+    name: str,
+    shape: Shape,
+    n_classes: int,
+    *,
+    init_seed: int = 0,
+    instead: Sequence[str] = SMALL,
+) -> nn.Module:
+    """Build a network; its first weights depend on the public `init_seed` alone.
+
+    `instead`: what to suggest to someone whose images are too small for it.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(init_seed)
-        return build(name, shape, n_classes)
+        return build(name, shape, n_classes, instead=instead)
 
 
-def build(name: str, shape: Shape, n_classes: int) -> nn.Module:
+def build(name: str, shape: Shape, n_classes: int, *, instead: Sequence[str] = SMALL) -> nn.Module:
     """The same, for weights that will be loaded or that the caller has a seed for."""
     builder = builder_of(name)
     try:
         return builder(shape, n_classes)
-    except RuntimeError as error:  # torch: a kernel larger than what is left of the image
+    except RuntimeError:  # torch: a kernel larger than what is left of the image
         raise InputError(
             f"network '{name}' cannot take examples of this shape",
-            got=f"{shape} ({str(error).splitlines()[0]})",
-            fix="use --model cnn-tiny, mlp or linear",
+            got=shape,
+            expected="larger images",
+            fix=f"use --model {' or '.join(instead)}",
         ) from None
 
 

@@ -128,6 +128,7 @@ class AdlmSettings(Settings):
     relevance: Relevance | None = None
 
     method: ClassVar[str] = "adlm"
+    _small_models: ClassVar[tuple[str, ...]] = (MODEL, "linear")  # first layers by input
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **Settings._choices,
         "clipping": (BY_INPUT,),

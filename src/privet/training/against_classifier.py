@@ -50,7 +50,12 @@ class AgainstClassifier(WithClassifier):
 
     def filled_for(self, data: Dataset) -> Self:
         """With the names of its networks."""
-        require_images(data, self._what)
+        require_images(
+            data,
+            self._what,
+            instead="attacks that need no network know tables: privet attack RELEASE --attacks"
+            " fgsm,pgd",
+        )
         if self.model is not None and not self.model.startswith("attacked:"):
             raise InputError(
                 "a network that attacks is trained, not a classifier",

@@ -44,6 +44,7 @@ from privet.training.against_classifier import AgainstClassifier
 from privet.training.ain import CONFIDENT
 from privet.training.perturbing import fooling_margin, length
 from privet.training.settings import Settings
+from privet.training.stated_public import CLASSIFIER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,11 @@ class PrivateAinSettings(AgainstClassifier, Settings):
                 got=f"{self.distance:g}, {self.margin:g}",
                 expected="finite numbers, distance at least 0, margin above 0",
             )
+
+    @property
+    def _may_be_private(self) -> tuple[str, ...]:
+        """Not the classifier: gradients go through it."""
+        return tuple(part for part in super()._may_be_private if part != CLASSIFIER)
 
     def network(self, data: Dataset) -> nn.Module:
         """What the engine trains: the terms of the objective as a function of clean images."""

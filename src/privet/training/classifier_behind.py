@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from torch import nn
 
 from privet.data.dataset import Dataset
+from privet.engine.arguments import named_or_none
 from privet.engine.fixed_parts import FixedPart, data_behind, digest_of
 from privet.errors import InputError
 from privet.models.denoised import Denoised
@@ -47,7 +48,8 @@ class ClassifierBehind(WithClassifier):
         if (self.start is None) == bool((self.public_start or "").strip()):
             raise InputError(
                 "a start must be public, and somebody must say so",
-                got=f"start '{self.start}', public_start '{self.public_start}'",
+                got=f"{named_or_none('--start', self.start)},"
+                f" {named_or_none('--public-start', self.public_start)}",
                 expected="both or neither",
                 fix='--public-start "trained on ..., which is public"',
             )

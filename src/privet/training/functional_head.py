@@ -137,6 +137,8 @@ class FunctionalSettings(Settings):
     features: int = 256
     model: str | None = "scatter-linear"
 
+    _small_models: ClassVar[tuple[str, ...]] = ("scatter-linear",)
+
     method: ClassVar[str] = "stobatch-fm"
     _counts: ClassVar[tuple[str, ...]] = (*Settings._counts, "features")
 
@@ -162,7 +164,7 @@ class FunctionalSettings(Settings):
 
     def filled_for(self, data: Dataset) -> Self:
         """The batch is all of the data."""
-        require_images(data, self.method)
+        require_images(data, self.method, instead="privet train stobatch, or dpsgd")
         if self.batch not in (None, data.nominal_size):
             raise InputError(
                 "the functional mechanism looks at all records once",

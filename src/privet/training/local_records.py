@@ -107,12 +107,14 @@ class LocalSettings(PlainSettings):
     noise_seed: int | None = None
 
     method: ClassVar[str] = "stobatch-ldp"
+    usual_epsilon: ClassVar[float] = 20.0  # at 3, what is left of the records teaches nothing
     _positive: ClassVar[tuple[str, ...]] = (*PlainSettings._positive, "record_norm", "label_share")
     _shares: ClassVar[tuple[str, ...]] = (*PlainSettings._shares, "label_share")
 
     def _check_together(self) -> None:
         super()._check_together()
-        check_target(self.epsilon, delta=0.5)  # of pure privacy, only the first counts
+        # Of pure privacy, only the first counts.
+        check_target(self.epsilon, delta=0.5, usual=self.usual_epsilon)
         if self.delta != 0.0:
             raise InputError(
                 "randomised records are purely private: there is no delta",

@@ -11,13 +11,14 @@ from torch import nn
 from privet.attacks.geometry import NORMS, Norm
 from privet.data.dataset import Dataset
 from privet.engine.adversary import Adversary
-from privet.engine.arguments import shown
+from privet.engine.arguments import named_or_none, shown
 from privet.engine.examples import CONTRIBUTION, Augmentation
 from privet.engine.fixed_parts import ATTACKER, FixedPart
 from privet.errors import InputError
 from privet.ledger import Ledger
 from privet.models import create, default_model
 from privet.models.augmentation import AUGMENTATIONS, Views
+from privet.models.registry import SMALL
 from privet.privacy.precision import PRECISIONS
 from privet.privacy.units import PerExampleLoss, cross_entropy
 from privet.training.adversarial import ADVERSARIES, SIZE, STEPS, find_adversary
@@ -110,6 +111,7 @@ class OrdinarySettings(ABC):
 
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = CHOICES
     _positive: ClassVar[tuple[str, ...]] = ("learning_rate", "epochs", "adversarial_size")
+    _small_models: ClassVar[tuple[str, ...]] = SMALL
     _attack_steps: ClassVar[Mapping[str, int]] = STEPS
     _shares: ClassVar[tuple[str, ...]] = ("momentum", "ema", "warmup")
     _counts: ClassVar[tuple[str, ...]] = (
@@ -191,9 +193,10 @@ class OrdinarySettings(ABC):
 
     def _check_attacker(self) -> None:
         if (self.adversarial in BY_NETWORK) != (self.attacker is not None):
+            network = named_or_none("--attacker", self.attacker)
             raise InputError(
                 "partners by a network, and the network, go together",
-                got=f"adversarial '{self.adversarial}', attacker '{self.attacker}'",
+                got=f"--adversarial {self.adversarial}, {network}",
                 fix="--adversarial ain --attacker runs/ain, or neither",
             )
         if self.attacker is None and self.public_attacker is not None:
@@ -234,7 +237,13 @@ class OrdinarySettings(ABC):
     def network(self, data: Dataset) -> nn.Module:
         """What is trained, for filled settings; its first weights are those of the seed."""
         assert self.model is not None
-        return create(self.model, data.shape, len(data.classes), init_seed=self.init_seed)
+        return create(
+            self.model,
+            data.shape,
+            len(data.classes),
+            init_seed=self.init_seed,
+            instead=self._small_models,
+        )
 
     @property
     def loss(self) -> PerExampleLoss:
@@ -256,11 +265,18 @@ class OrdinarySettings(ABC):
 
     def require_public(self, data: Dataset, ledger: Ledger | None) -> None:
         """Refuse what was called public and is not, by its own card; of filled settings."""
-        require_other_records(self._stated_public(), data, ledger)
+        require_other_records(
+            self._stated_public(), data, ledger, may_be_private=self._may_be_private
+        )
 
     def _stated_public(self) -> list[tuple[str, tuple[str, ...]]]:
         """Parts of which that was said, and the data sets behind them."""
         return [(ATTACKER, lines(self.attacker_data))] if self.public_attacker else []
+
+    @property
+    def _may_be_private(self) -> tuple[str, ...]:
+        """Parts that these records may have had a part in, if that is said."""
+        return ()
 
     def constrained(
         self, optimizer: torch.optim.Optimizer, model: nn.Module, shape: tuple[int, ...]

@@ -13,6 +13,7 @@ from torch import nn
 from privet.data.dataset import Dataset
 from privet.engine.arguments import require_dataset, require_ledger, shown
 from privet.errors import InputError
+from privet.guarantee import USUAL_EPSILON
 from privet.release import Release
 from privet.training import (
     adlm,
@@ -43,6 +44,13 @@ from privet.training.with_classifier import named
 
 SOUND: Final = "sound"
 PAPER: Final = "paper"
+FOUND: Final = frozenset(
+    {
+        *("attacker_digest", "attacker_data", "attacker_spent"),
+        *("classifier_digest", "classifier_data", "start_digest", "start_data", "relevance"),
+    }
+)
+"""Settings of filled settings alone: the run finds them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +80,19 @@ class Variant:
         return target.default is MISSING
 
     @property
+    def usual_epsilon(self) -> float:
+        """A target to try."""
+        return float(getattr(self.settings, "usual_epsilon", USUAL_EPSILON))
+
+    @property
     def options(self) -> set[str]:
         """Names of its settings."""
         return {field.name for field in fields(self.settings)}
+
+    @property
+    def settable(self) -> set[str]:
+        """Those that a user may choose; the others are found by the run itself."""
+        return self.options - FOUND
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +346,7 @@ def foreign(
         return InputError(
             f"unknown setting of '{method}'",
             got=", ".join(unknown),
-            expected=f"some of {', '.join(sorted(chosen.options))}",
+            expected=f"some of {', '.join(sorted(chosen.settable))}",
         )
     own = [name for name in having if name.partition(" ")[0] == method]
     return InputError(
@@ -352,7 +370,8 @@ def require_target(
         raise InputError(
             "no privacy target",
             got=f"'{method.name}' without epsilon",
-            fix=f"give one, as in --epsilon 3; without privacy: {_without(method)}",
+            fix=f"give one, as in --epsilon {variant.usual_epsilon:g};"
+            f" without privacy: {_without(method)}",
         )
     if not variant.private and not (epsilon is delta is None):
         raise InputError(

@@ -150,6 +150,10 @@ class Settings(OrdinarySettings):
         if self.attacker is not None and (paid := self._counted) is not None:
             require_paid(self.attacker, paid, lines(self.attacker_data), data, ledger)
 
+    @property
+    def _may_be_private(self) -> tuple[str, ...]:
+        return (*super()._may_be_private, ATTACKER)
+
     def _batch_for(self, nominal_size: int) -> int:
         """Large batches serve private training."""
         return max(1, min(2048, nominal_size // 5))

@@ -1,6 +1,6 @@
 """Statements that a part is public, held against what is known of the part's own making."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from privet.data.catalogue import share_records
@@ -12,16 +12,20 @@ from privet.ledger import Ledger, default_ledger_path
 
 Stated = Sequence[tuple[str, tuple[str, ...]]]
 """What was called public, and the names of the data sets behind it."""
+CLASSIFIER: Final = "classifier"
 _OTHERWISE: Final = {
-    "classifier": "; or --private-classifier: then the whole has no epsilon",
+    CLASSIFIER: "; or --private-classifier: then the whole has no epsilon",
     ATTACKER: "; or --private-attacker, if its card proves what it cost them",
 }
 
 
-def require_other_records(stated: Stated, data: Dataset, ledger: Ledger | None) -> None:
+def require_other_records(
+    stated: Stated, data: Dataset, ledger: Ledger | None, *, may_be_private: Collection[str] = ()
+) -> None:
     """Refuse a statement that the card of a part contradicts.
 
     What a part was made of counts with it, and what that was made of, as far as cards tell.
+    `may_be_private`: parts of which the method takes the opposite statement, too.
     """
     behind = [(what, name) for what, names in stated for name in names]
     if not behind:
@@ -29,10 +33,11 @@ def require_other_records(stated: Stated, data: Dataset, ledger: Ledger | None) 
     ledger = ledger if ledger is not None else Ledger(default_ledger_path())
     with entered_in_ledger(data, ledger):
         for what, name in behind:
-            _require_other(what, name, data.name, ledger)
+            otherwise = _OTHERWISE[what] if what in may_be_private else ""
+            _require_other(what, name, data.name, ledger, otherwise)
 
 
-def _require_other(what: str, its: str, these: str, ledger: Ledger) -> None:
+def _require_other(what: str, its: str, these: str, ledger: Ledger, otherwise: str) -> None:
     related = (these, *ledger.account(these).related)
     if its in related or share_records(its, these):
         raise InputError(
@@ -40,7 +45,7 @@ def _require_other(what: str, its: str, these: str, ledger: Ledger) -> None:
             got=f"made of '{its}', which shares records with '{these}'"
             if its != these
             else f"made of '{its}', too",
-            fix="take another one" + _OTHERWISE.get(what, ""),
+            fix=f"take another one{otherwise}",
         )
 
 

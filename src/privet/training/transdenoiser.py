@@ -72,6 +72,7 @@ from privet.training import dpsgd
 from privet.training.classifier_behind import ClassifierBehind
 from privet.training.noise_layer import ROOM, norm_bound
 from privet.training.settings import Settings
+from privet.training.stated_public import CLASSIFIER
 
 ALL: Final = "all"
 TARGETS: Final = ("classifier", "labels")
@@ -134,6 +135,12 @@ class TransDenoiserSettings(ClassifierBehind, Settings):
                 fix="give --stability 1, or leave the target out",
             )
         self._chosen_slices()
+
+    @property
+    def _may_be_private(self) -> tuple[str, ...]:
+        """Not a classifier that judges: gradients go through it."""
+        found = super()._may_be_private
+        return tuple(part for part in found if part != CLASSIFIER) if self.stability else found
 
     def _chosen_slices(self) -> tuple[str, ...]:
         known = ("first", "middle", "last")

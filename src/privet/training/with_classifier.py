@@ -18,7 +18,7 @@ from privet.engine.fixed_parts import FixedPart, data_behind, digest_of
 from privet.errors import InputError
 from privet.release import named_once, require_unchanged
 from privet.training.ordinary import OrdinarySettings
-from privet.training.stated_public import lines
+from privet.training.stated_public import CLASSIFIER, lines
 
 OWN: Final = "module:"
 _OWN_MODULES: Final[WeakValueDictionary[str, nn.Module]] = WeakValueDictionary()
@@ -65,12 +65,20 @@ class WithClassifier(OrdinarySettings):
             )
         stated = bool((self.public_classifier or "").strip())
         if self.private_classifier == stated and (stated or self._must_state):
+            either = CLASSIFIER in self._may_be_private
             raise InputError(
                 "whether the private records had a part in the classifier must be said",
                 got="both" if self.private_classifier else "nothing",
-                expected="one of --public-classifier and --private-classifier",
-                fix='--public-classifier "trained on ..., which is public"; if it has seen these'
-                " records, --private-classifier: then the whole has no epsilon",
+                expected="one of --public-classifier and --private-classifier"
+                if either
+                else "--public-classifier: this method takes no other",
+                fix='--public-classifier "trained on ..., which is public"'
+                + (
+                    "; if it has seen these records, --private-classifier: then the whole has no"
+                    " epsilon"
+                    if either
+                    else ""
+                ),
             )
 
     def filled_for(self, data: Dataset) -> Self:
@@ -123,8 +131,12 @@ class WithClassifier(OrdinarySettings):
         )
 
     def _stated_public(self) -> list[tuple[str, tuple[str, ...]]]:
-        stated = [("classifier", lines(self.classifier_data))] if self.public_classifier else []
+        stated = [(CLASSIFIER, lines(self.classifier_data))] if self.public_classifier else []
         return [*super()._stated_public(), *stated]
+
+    @property
+    def _may_be_private(self) -> tuple[str, ...]:
+        return (*super()._may_be_private, CLASSIFIER)
 
 
 def require_digest(what: str, then: str | None, module: nn.Module) -> None:

@@ -109,7 +109,11 @@ class PublishedSettings(PureClaim):
 
     def filled_for(self, data: Dataset) -> Self:
         """The papers' values for this kind of data, where none were given."""
-        require_images(data, "stobatch and dpal as published")
+        require_images(
+            data,
+            "stobatch and dpal as published",
+            instead="leave --analysis paper out, or privet train dpsgd",
+        )
         usual = published_for(data.shape, data.nominal_size)
         own = {name: self._or(name, getattr(usual, name)) for name in ("xi", "psi", "weight_decay")}
         return replace(
