@@ -41,6 +41,21 @@ def small(*options, **changed):
         ({"data": "digitz"}, "did you mean 'digits'"),
         ({"methods": "dpsdg"}, "did you mean 'dpsgd'"),
         ({"methods": "plain:paper"}, "no such analysis"),
+        *(
+            ({"methods": f"plain,{name}"}, f"'{name.partition(':')[0]}' needs a classifier that is")
+            for name in (
+                "ain",
+                "ain:sound",
+                "transdenoiser",
+                "transdenoiser:paper",
+                "atn",
+                "advgan",
+            )
+        ),
+        ({"methods": "nobody"}, "dpal, securesgd, adlm, pixeldp, plain. Fix"),
+        ({"methods": "atn"}, "Fix: see `privet study transdenoiser`"),
+        ({"set": "plain.foo=1"}, "attacker, augment"),
+        ({"set": "plain.attacker_data=1"}, "unknown setting of 'plain'"),
         ({"methods": "plain,plain"}, "each one once"),
         ({"epsilons": "1,0"}, "bad epsilon"),
         ({"epsilons": "1,x"}, "bad epsilons"),

@@ -75,7 +75,8 @@ def robust_private(
     out_folder
         Of results.json, table.md, index.html, plots, and of the cells.
     methods
-        As in `privet methods`: METHOD, or METHOD:ANALYSIS (stobatch:paper); default: all.
+        As in `privet methods`: METHOD, or METHOD:ANALYSIS (stobatch:paper); default: all but those
+        that need a classifier that is there already (transdenoiser, ain, atn, advgan).
     epsilons
         Budgets of the methods that have one.
     delta

@@ -16,7 +16,7 @@ from privet.guarantee import check_target
 from privet.studies.robust_private.choices import Choices
 from privet.studies.robust_private.training import Lesson
 from privet.training.recipes import settings_of
-from privet.training.registry import METHODS, Variant, find_method
+from privet.training.registry import METHODS, Method, Variant, find_in, find_method
 from privet.training.with_classifier import WithClassifier
 
 
@@ -97,10 +97,11 @@ def contenders(names: Sequence[str] | None = None) -> list[Contender]:
     if names is None:
         return [
             _contender(method.name, analysis)
-            for method in METHODS.values()
-            for analysis, variant in method.analyses.items()
-            if not issubclass(variant.settings, WithClassifier)
+            for method in _self_contained().values()
+            for analysis in method.analyses
         ]
+    for name in names:
+        _require_self_contained(*_split(name))
     chosen = [_contender(*_split(name)) for name in names]
     if not chosen or len({one.name for one in chosen}) < len(chosen):
         raise InputError("bad list of methods", got=", ".join(names), expected="each one once")
@@ -119,7 +120,7 @@ def all_cells(
 ) -> list[Cell]:
     """Every cell, its settings checked, so that nothing is refused hours later."""
     require_budgets(epsilons, delta, seeds)
-    taking_part = {one.name: one.variant.options for one in chosen}
+    taking_part = {one.name: one.variant.settable for one in chosen}
     choices.require_known(taking_part, {one.name for one in contenders()} - set(taking_part))
     return [
         Cell(
@@ -137,6 +138,27 @@ def all_cells(
 def _split(name: str) -> tuple[str, str | None]:
     method, colon, analysis = name.partition(":")
     return method, analysis if colon else None
+
+
+def _require_self_contained(method: str, analysis: str | None) -> None:
+    """Refuse what is unknown, and a method that needs a classifier: this study has none."""
+    if method in METHODS and method not in _self_contained():
+        raise InputError(
+            f"'{method}' needs a classifier that is there already",
+            got=f"--methods {method if analysis is None else f'{method}:{analysis}'}",
+            expected=f"some of {', '.join(_self_contained())}",
+            fix="see `privet study transdenoiser`",
+        )
+    find_in(_self_contained(), method, where="privet methods")
+
+
+def _self_contained() -> dict[str, Method]:
+    """The methods that need nothing but records."""
+    return {
+        name: method
+        for name, method in METHODS.items()
+        if not issubclass(method.under(None).settings, WithClassifier)
+    }
 
 
 def _contender(method: str, analysis: str | None) -> Contender:
