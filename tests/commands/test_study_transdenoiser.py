@@ -102,3 +102,10 @@ def test_help_teaches(capsys):
     text = capsys.readouterr().out
     for said in ("Stopped? Repeat the command", "DATA/first", "--sigma", "paper-inp_0.1"):
         assert said in text
+
+
+def test_what_a_run_finds_itself_is_not_offered():
+    from privet.studies.transdenoiser.contenders import chosen
+    from privet.training.registry import FOUND
+
+    assert all(not one.options & FOUND for one in chosen())

@@ -68,7 +68,7 @@ class Contender:
     @property
     def options(self) -> set[str]:
         """What may be set about it."""
-        return self.variant.options - set(self.own)
+        return self.variant.settable - set(self.own)
 
     @property
     def lacks(self) -> str:

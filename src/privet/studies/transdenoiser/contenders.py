@@ -70,7 +70,7 @@ class Contender:
     @property
     def options(self) -> set[str]:
         """What may be set about it; a denoiser's network is its `denoiser`."""
-        return self.variant.options - set(self.own) - ({"model"} if self.behind else set())
+        return self.variant.settable - set(self.own) - ({"model"} if self.behind else set())
 
 
 def _denoiser(name: str, *, analysis: str = "sound", **rest: Any) -> Contender:
