@@ -59,6 +59,22 @@ def test_the_step_decides_the_phase(private):
     assert set(phases) == {"first", "then"}
 
 
+def test_the_size_of_a_sample_has_no_say_in_the_phase(tmp_path, make_data):
+    """Samples of even and of odd sizes, in both phases: the number of the step decides."""
+    torch.manual_seed(0)
+    model, ledger, seen = Two(), Ledger(tmp_path / "own.db"), set()
+    trainer = make_private(
+        model, torch.optim.SGD(model.parameters(), lr=1.0), make_data(), ledger=ledger,
+        **TARGET | {"batch": 20, "epochs": 6},
+    )  # fmt: skip
+    for batch in trainer.batches():
+        trainer.step(batch)
+        assert model.phase == model.phase_at(batch.step, trainer.plan.steps)
+        seen.add((model.phase, len(batch.indices) % 2))
+    ledger.close()
+    assert len(seen) == 4  # all but certain: 24 steps of random samples
+
+
 def test_a_part_that_does_not_learn_gets_noise_alone(private):
     """Without records of its own the sum of a part is exactly zero before the noise."""
     model = Two()

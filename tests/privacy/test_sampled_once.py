@@ -58,6 +58,61 @@ def test_by_enumeration(times, rate):
         assert true - 1e-12 <= found.delta(epsilon) <= true + 1e-4
 
 
+def one_sided(p, q, interval):
+    """dp-accounting's distribution of a pair of tables, losses rounded up, each way by itself."""
+    from dp_accounting.pld import privacy_loss_distribution as library
+
+    def losses(upper, lower):
+        masses, beyond = {}, 0.0
+        for a, b in zip(upper, lower, strict=True):
+            if b == 0:
+                beyond += a
+            elif a > 0:
+                place = math.ceil(math.log(a / b) / interval - 1e-9)
+                masses[place] = masses.get(place, 0.0) + a
+        return masses, beyond
+
+    (removed, beyond), (added, beyond_add) = losses(p, q), losses(q, p)
+    return library.PrivacyLossDistribution.create_from_rounded_probability(
+        removed, beyond, interval, symmetric=False,
+        rounded_probability_mass_function_add=added, infinity_mass_add=beyond_add,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_neither_direction_is_below_the_truth(seed):
+    """Random tables, some with outcomes that one side never has; then composed with another."""
+    rng, interval = np.random.default_rng(seed), 1e-3
+    p, q, other_p, other_q = (rng.dirichlet(np.full(5, 0.7)) for _ in range(4))
+    if seed % 2:
+        p[0], q[1] = 0.0, 0.0
+        p, q = p / p.sum(), q / q.sum()
+    rate = rng.uniform(0.05, 0.9)
+    mixed = (1 - rate) * q + rate * p
+    found = sampled_once(Numerical(one_sided(p, q, interval)), rate, interval)
+    for epsilon in EPSILONS:
+        ways = (hockey_stick(mixed, q, epsilon), hockey_stick(q, mixed, epsilon))
+        parts = (found.distribution._pmf_remove, found.distribution._pmf_add)
+        for true, part in zip(ways, parts, strict=True):
+            assert part.get_delta_for_epsilon(epsilon) >= true - 1e-12
+    # The other mechanism is worse the other way round: here the way of adding counts.
+    both = compose([found, Numerical(one_sided(other_q, other_p, interval))], interval)
+    first, second = np.outer(mixed, other_q).ravel(), np.outer(q, other_p).ravel()
+    for epsilon in EPSILONS:
+        true = max(hockey_stick(first, second, epsilon), hockey_stick(second, first, epsilon))
+        assert both.delta(epsilon) >= true - 1e-12
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.6])
+def test_the_way_of_adding_is_that_of_dp_accounting(rate):
+    found, known = sampled_once(Gaussian(0.9), rate), poisson_subsampled(1 / 0.9, rate)
+    for epsilon in (-2.0, -0.5, -0.05, 0.0, 0.05):
+        ours, theirs = found.distribution._pmf_add, known.distribution._pmf_add
+        assert ours.get_delta_for_epsilon(epsilon) == pytest.approx(
+            theirs.get_delta_for_epsilon(epsilon), rel=1e-4
+        )
+
+
 @pytest.mark.parametrize(("multiplier", "rate"), [(1.0, 0.1), (0.6, 0.5), (3.0, 0.01)])
 def test_of_one_gaussian_it_is_the_poisson_sample_of_dp_accounting(multiplier, rate):
     found = sampled_once(Gaussian(1 / multiplier), rate)

@@ -100,6 +100,21 @@ def test_the_same_gradients_lead_to_the_same_weights(name):
 
 
 @pytest.mark.parametrize(("name", "phase"), BOTH)
+def test_the_batch_that_was_looked_at_leaves_no_trace(name, phase):
+    """Other records, the same private gradients: not a bit differs, in weights or in state."""
+    ends = []
+    for chosen in (slice(8), slice(8, 20)):
+        _, model, optimizer, free = riding(name, phase)
+        free._steps[CRITICS] = 1
+        for seed in range(2):
+            model(batch(chosen)[0]).sum().backward()
+            give_gradients(model, seed=seed)
+            optimizer.step()
+        ends.append(model.state_dict())
+    assert all(torch.equal(ends[0][key], ends[1][key]) for key in ends[0])
+
+
+@pytest.mark.parametrize(("name", "phase"), BOTH)
 def test_private_parts_move_in_their_phase_alone(name, phase):
     _, model, optimizer, free = riding(name, phase)
     free._steps[CRITICS] = 1  # not the first of its phase, which copies

@@ -109,6 +109,19 @@ def test_the_phase_follows_from_the_step():
     assert made("gan")[1].phases == (CRITICS,)
 
 
+@pytest.mark.parametrize(("share", "steps"), [(0.95, 8), (0.01, 8), (0.6, 2)])
+def test_no_phase_is_left_out(share, steps):
+    """Coders that never learned, or an imitator that never began, would be released as they are."""
+    _, model, _ = made("igamt", coder_share=share)
+    assert {model.phase_at(step, steps) for step in range(steps)} == {CODERS, CRITICS}
+
+
+def test_two_phases_need_two_steps():
+    with pytest.raises(InputError, match="too few steps for coders and critics"):
+        made("igamt")[1].phase_at(0, 1)
+    assert made("vae")[1].phase_at(0, 1) == CODERS
+
+
 def test_the_gradient_of_the_anchor_is_the_stay():
     _, model, _ = made("igamt")
     x, y = batch(slice(5))

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from privet.errors import InputError
 from privet.models.record_coders import Said, teacher_forced
 from privet.models.record_losses import divergence, likelihood
 from privet.models.record_networks import RecordNetworks
@@ -82,8 +83,17 @@ class RecordTerms(Phased):
         self.phase = self.phases[0]
 
     def phase_at(self, step: int, steps: int) -> str:
-        """The first share of the steps belongs to the coders."""
-        return CODERS if step < round(self.share * steps) else CRITICS
+        """The first share of the steps belongs to the coders; where there are two, each has one."""
+        if len(self.phases) == 1:
+            return self.phases[0]
+        if steps < len(self.phases):
+            raise InputError(
+                "too few steps for coders and critics",
+                got=steps,
+                expected=f"at least {len(self.phases)}",
+                fix="more --epochs, or a smaller --batch",
+            )
+        return CODERS if step < min(max(1, round(self.share * steps)), steps - 1) else CRITICS
 
     def forward(self, codes: Tensor) -> Tensor:
         """The terms of the phase."""
