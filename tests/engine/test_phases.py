@@ -33,6 +33,13 @@ class Two(Phased):
         return said if self.later is None else self.later(self, said)
 
 
+class InTurn(Two):
+    """One layer, then the other, and again: a step more is another phase."""
+
+    def phase_at(self, step, steps):
+        return self.phases[step % 2]
+
+
 @pytest.fixture
 def private(tmp_path, make_data):
     ledger = Ledger(tmp_path / "own.db")
@@ -62,7 +69,7 @@ def test_the_step_decides_the_phase(private):
 def test_the_size_of_a_sample_has_no_say_in_the_phase(tmp_path, make_data):
     """Samples of even and of odd sizes, in both phases: the number of the step decides."""
     torch.manual_seed(0)
-    model, ledger, seen = Two(), Ledger(tmp_path / "own.db"), set()
+    model, ledger, seen = InTurn(), Ledger(tmp_path / "own.db"), set()
     trainer = make_private(
         model, torch.optim.SGD(model.parameters(), lr=1.0), make_data(), ledger=ledger,
         **TARGET | {"batch": 20, "epochs": 6},
