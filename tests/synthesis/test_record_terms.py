@@ -167,11 +167,14 @@ def test_likelihood_of_a_short_stay_by_hand():
 
 
 def test_what_is_left_over_by_hand():
-    x = torch.tensor([[[0.3, 0.5], [0.7, 0.5]]])
-    m = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
-    said = Said(x_logits=torch.zeros(1, 2, 2), m_logits=torch.zeros(1, 2, 2))
-    rows = Rows(x=x, m=m, start=torch.zeros(1, 0).long(), time=torch.zeros(1, 2).long())
-    assert torch.allclose(left_over(said, rows)[0], torch.tensor([[0.04, 0.0], [1.0, 0.0]]))
+    """0.3 in the first row and 0.7, 0.9 in others against 0.5; a column that is never measured."""
+    x = torch.tensor([[[0.3, 0.5], [0.7, 0.5], [0.9, 0.5]]])
+    m = torch.tensor([[[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]])
+    said = Said(x_logits=torch.zeros(1, 3, 2), m_logits=torch.zeros(1, 3, 2))
+    rows = Rows(x=x, m=m, start=torch.zeros(1, 0).long(), time=torch.zeros(1, 3).long())
+    errors, there = left_over(said, rows)[0]
+    assert torch.allclose(errors, torch.tensor([[0.04, 0.0], [0.1, 0.0]]))
+    assert torch.equal(there, torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
 
 
 def test_the_best_spread_is_the_deviation():
@@ -180,7 +183,7 @@ def test_the_best_spread_is_the_deviation():
     spread = model.networks.spread
     with torch.no_grad():
         spread.weight.fill_(torch.log(torch.tensor(0.2)) / spread.gain)
-    errors = torch.tensor([[0.03] * 10, [0.05] * 10])[:, : len(spread.weight)]
+    errors = torch.ones(2, *spread.weight.shape) * torch.tensor([0.03, 0.05])[:, None, None]
     said = spread(torch.stack([errors, torch.ones_like(errors)], 1)).sum()
     (slope,) = torch.autograd.grad(said, spread.weight)
     assert slope.abs().max() < 1e-5

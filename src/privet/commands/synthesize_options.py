@@ -132,7 +132,7 @@ class FamilyOptions:
     start_weight
         What static columns and outcomes count; default 0.007.
     spread_weight
-        What the deviations of values around what is said of them count; default 0.001.
+        What the deviations of values around what is said of them count; default 0.008.
     critic_weight
         What critics' terms count; default 0.15.
     free_steps

@@ -224,8 +224,8 @@ def unrolled(
     The graph is kept. Without a generator values and chances are fed back as they are, as
     published. With one, masks are drawn, rows after the first without a gap are empty, values
     move to the middle of their bins, as those of records that are read, and gradients pass all that
-    as if it had not been done (straight through); `spread` (F) is then the deviation of values
-    around what is said.
+    as if it had not been done (straight through); `spread` (2, F) are then deviations of values
+    around what is said, in the first row and in others.
     """
     row, state = reader.start_row(start)[:, None], body.begin(z)
     elapsed = z.new_zeros(len(start))
@@ -269,6 +269,7 @@ def _drawn(
     m = (drawn + (m - m.detach())) * going  # in this order: exactly what was drawn
     m = torch.cat([m[:, :-1] * m[:, -1:], m[:, -1:]], 1)
     if spread is not None:
+        spread = spread[min(place, 1)]
         moved = torch.randn(x.shape, generator=generator, device=generator.device).to(x)
         x = (x + spread * moved).clamp(0.0, 1.0)
     return x, m

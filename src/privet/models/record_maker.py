@@ -142,34 +142,35 @@ def _positive(found: re.Match[str]) -> bool:
 
 @final
 class Spread(nn.Module):
-    """Deviations s_f of values around what is said of them, one for each column.
+    """Deviations s of values around what is said of them: of each column, first row and others.
 
-    They are learned by the likelihood of a normal law, sum over f of r_f / (2 s_f^2) + n_f log s_f,
-    where r_f adds up squared errors of a stay and n_f counts its values.
+    The first row is unlike the others: its gap is the time since the start, often none at all. They
+    are learned by the likelihood of a normal law, the sum of r / (2 s^2) + n log s, where r adds up
+    squared errors of a stay and n counts its values.
     """
 
     def __init__(self, features: int, *, gain: float = SPREAD_GAIN) -> None:
         super().__init__()
         self.gain = gain
-        self.weight = nn.Parameter(torch.full((features,), math.log(FIRST_SPREAD) / gain))
+        self.weight = nn.Parameter(torch.full((2, features), math.log(FIRST_SPREAD) / gain))
 
     def forward(self, errors: Tensor) -> Tensor:
-        """(n, 2, F): r and n -> (n,), negative log-likelihoods."""
+        """(n, 2, 2, F): r and n, of the first row and others -> (n,): -log likelihood."""
         logs = self.gain * self.weight
         squares, count = errors.unbind(1)
-        return (0.5 * squares * torch.exp(-2.0 * logs) + count * logs).sum(1)
+        return (0.5 * squares * torch.exp(-2.0 * logs) + count * logs).sum((1, 2))
 
     def deviations(self) -> Tensor:
-        """(F,), within `NARROWEST` and 1."""
+        """(2, F), within `NARROWEST` and 1."""
         return (self.gain * self.weight).exp().clamp(NARROWEST, 1.0)
 
 
 @rule(Spread)
 def spread(layer: Spread, a: Tensor, b: Tensor) -> dict[str, PerExample]:
-    """By hand: of each deviation, count - squares / s^2."""
+    """By hand: of each deviation, n - r / s^2."""
     squares, count = a.unbind(1)
     slopes = count - squares * torch.exp(-2.0 * layer.gain * layer.weight.detach())
-    return {"weight": Dense(layer.gain * b[:, None] * slopes)}
+    return {"weight": Dense(layer.gain * b[:, None, None] * slopes)}
 
 
 @final

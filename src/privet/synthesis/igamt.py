@@ -123,7 +123,7 @@ class FamilySettings(Generating, Settings):
     value_weight: float = 10.0
     kl_weight: float = 0.0
     start_weight: float = 0.007
-    spread_weight: float = 0.001
+    spread_weight: float = 0.008
     critic_weight: float = 0.15
     free_steps: int = 4
     free_batch: int = 128

@@ -181,10 +181,13 @@ def profile_bound(steps: int, features: int) -> float:
 
 
 def left_over(said: Said, rows: Rows) -> Tensor:
-    """(n, 2, F): mean squared error of the values of a stay, and 1 where there are any."""
-    errors = ((rows.x - said.x.detach()).square() * rows.m).sum(1)
-    count = rows.m.sum(1)
-    return torch.stack([errors / count.clamp_min(1.0), (count > 0).to(errors.dtype)], 1)
+    """(n, 2, 2, F): mean squared errors of a stay's values, of its first row and of the others.
+
+    And 1 where there are any.
+    """
+    errors = (rows.x - said.x.detach()).square() * rows.m
+    sums, counts = (torch.stack([part[:, 0], part[:, 1:].sum(1)], 1) for part in (errors, rows.m))
+    return torch.stack([sums / counts.clamp_min(1.0), (counts > 0).to(sums.dtype)], 1)
 
 
 def summed(outputs: Tensor, labels: Tensor) -> Tensor:
