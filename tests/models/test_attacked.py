@@ -246,10 +246,7 @@ def test_a_release_with_a_users_own_classifier_is_loaded_with_it(few, tmp_path):
         privet.load(tmp_path / "r", model=nn.Linear(64, 3))
 
 
-def test_a_users_own_classifier_may_be_of_this_kind(few, tmp_path):
-    """It is put behind the perturbers like any other."""
-    own, again = (Attacked([Constant(0.1)], [0.2], Own(), SHAPE) for _ in range(2))
-    made, x = trained(few, tmp_path / "r", classifier=own)
-    loaded = privet.load(tmp_path / "r", model=again)
-    assert loaded.model.classifier.network is again
-    assert torch.equal(loaded.model(x), made.model(x))
+def test_a_network_that_attacks_is_no_classifier_of_a_users_own(few, tmp_path):
+    own = Attacked([Constant(0.1)], [0.2], Own(), SHAPE)
+    with pytest.raises(InputError, match="not a classifier"):
+        trained(few, tmp_path / "r", classifier=own)
