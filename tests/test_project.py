@@ -63,6 +63,7 @@ def test_imports_go_downwards_only():
             "certification",
             "audits",
             "synthesis",
+            "lifelong",
         },
         {"engine", "classifiers"},
         {"release", "models"},

@@ -1,0 +1,1 @@
+"""Lifelong: tasks that arrive one after another, one budget that stays bounded."""
