@@ -7,6 +7,7 @@ import pytest
 from privet.data import catalogue
 from privet.data.dataset import Bounds, Split
 from privet.data.identity import (
+    contents,
     enter_in_ledger,
     entered_in_ledger,
     row_digests,
@@ -67,6 +68,38 @@ def test_the_set_digest_does_not_depend_on_the_order_but_on_every_record(make_da
     fewer = make_data(train=split(data.train.x[1:], data.train.y[1:]))
     assert set_digest(data, KEY) == set_digest(shuffled, KEY)
     assert set_digest(data, KEY) != set_digest(fewer, KEY)
+
+
+def made_over(data, **changes):
+    """Other values, made from these records."""
+    train = split(data.train.x[:, ::-1].copy(), data.train.y)
+    return replace(data, train=train, originals=contents(data), **changes)
+
+
+def test_records_made_over_are_known_by_what_they_were(make_data):
+    data = make_data()
+    made = made_over(data)
+    assert row_digests(made, KEY) == row_digests(data, KEY)
+    assert row_digests(made_over(made), KEY) == row_digests(data, KEY), "however often"
+    assert set_digest(made, KEY) != set_digest(data, KEY), "of the values that train"
+
+
+def test_contents_are_as_many_as_digests_and_can_be_read_twice(make_data):
+    data = make_data()
+    for scaled in (True, False):
+        known = contents(data, scaled=scaled)
+        assert len(known) == len(list(known)) == len(list(known)) == (1 + scaled) * len(data.train)
+    assert data.train.x[3].astype("<f8").tobytes() in known
+    assert (data.train.x[3] + 1).astype("<f8").tobytes() not in known
+
+
+def test_made_over_images_are_recognised_among_floats(make_data):
+    """By the scaled digests: bytes that were made over, beside the same images as fractions."""
+    x = np.random.default_rng(0).integers(0, 256, (5000, 4)).astype(np.uint8)
+    as_bytes = made_over(images(make_data, x, 255.0))
+    as_floats = images(make_data, (x / 255.0).astype(np.float32), 1.0)
+    common = set(row_digests(as_bytes, KEY)) & set(row_digests(as_floats, KEY))
+    assert len(common) == len(np.unique(x, axis=0)), "blocks of the scaling leave none out"
 
 
 def users(data, **changes):

@@ -191,7 +191,7 @@ def as_split(records):
 
 
 def parted(split, fraction):
-    return split_by_content(Records(split=split), fraction)
+    return [part.split for part in split_by_content(Records(split=split), fraction)]
 
 
 def as_rows(split):

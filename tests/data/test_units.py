@@ -132,11 +132,13 @@ OWNERS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=30)
 def test_removing_a_unit_moves_no_other_and_no_unit_is_on_both_sides(owners, leaver, fraction):
     def side_of_owner(kept):
         side_of = {}
-        for side, part in enumerate(split_by_content(owned_by(owners, kept), fraction)):
+        for side, records in enumerate(split_by_content(owned_by(owners, kept), fraction)):
+            part = records.split
             found = [owners[int(number)] for number in part.x[:, 0]]
             # What is numbered alike is one owner's, and without gaps.
             assert len(set(zip(found, part.units.tolist(), strict=True))) == len(set(found))
             assert sorted(set(part.units.tolist())) == list(range(len(set(found))))
+            assert [records.ids[unit] for unit in part.units.tolist()] == found
             assert not set(found) & set(side_of), "one side for each unit"
             side_of |= dict.fromkeys(found, side)
         return side_of
@@ -152,21 +154,21 @@ def test_a_split_by_content_of_each_record_would_be_caught():
     """It tears a unit apart: some of forty records of one person on either side."""
     whole = owned_by(["a"] * 40, range(40))
     torn = Records(split=replace(whole.split, units=None))
-    assert min(len(part) for part in split_by_content(whole, 0.5)) == 0
-    assert min(len(part) for part in split_by_content(torn, 0.5)) > 0
+    assert min(len(part.split) for part in split_by_content(whole, 0.5)) == 0
+    assert min(len(part.split) for part in split_by_content(torn, 0.5)) > 0
 
 
 def test_the_share_of_units_is_about_the_fraction():
     """Binomial; a right split is further off than five deviations with probability 6e-7."""
     owners = [f"patient {i // 3}" for i in range(6000)]
-    _, test = split_by_content(owned_by(owners, range(6000)), 0.2)
+    test = split_by_content(owned_by(owners, range(6000)), 0.2)[1].split
     assert test.n_units == pytest.approx(400, abs=5 * np.sqrt(2000 * 0.2 * 0.8))
     assert len(test) == 3 * test.n_units
 
 
 def test_the_side_of_known_ids_is_the_same_on_every_machine(tmp_path):
     ids = [f"p{i}" for i in range(12)]
-    _, test = split_by_content(read_owned(owned_csv(tmp_path, ids)), 0.4)
+    test = split_by_content(read_owned(owned_csv(tmp_path, ids)), 0.4)[1].split
     assert [ids[int(age)] for age in test.x[:, 0]] == ["p3", "p5", "p7"]
 
 

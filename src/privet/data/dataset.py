@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -119,7 +119,7 @@ class Dataset:
     features: tuple[str, ...] = ()  # names of the columns, in order; empty for arrays
     parents: tuple[str, ...] = ()  # data sets in the ledger that this one was made from
     schema: Mapping[str, Any] | None = None  # public facts about records that are no examples
-    originals: tuple[bytes, ...] | None = None  # by which the ledger knows coded records again
+    originals: Collection[bytes] | None = None  # by which the ledger knows made-over records again
 
     def __post_init__(self) -> None:
         if len(self.classes) < 2 if self.labelled else self.classes:

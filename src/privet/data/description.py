@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from privet.data.dataset import EXAMPLE, Bounds, Dataset, LearnedFact, Split
+from privet.data.dataset import EXAMPLE, Bounds, Dataset, LearnedFact
 from privet.data.tables import read_arrays, read_table, split_by_content
 from privet.data.units import Records, require_apart
 from privet.errors import FaultyEnvironment, InputError
@@ -134,10 +134,15 @@ def load_description(path: str | Path) -> Dataset:
 def load_described(description: Description, path: Path) -> Dataset:
     """Read the data of a description that stands, or will stand, at `path`."""
     train, test = read_parts(description, path.parent)
+    return described(description, path, train, test)
+
+
+def described(description: Description, path: Path, train: Records, test: Records) -> Dataset:
+    """These records with the facts that a description at `path` declares about them."""
     return Dataset(
         name=description.name,
-        train=train,
-        test=test,
+        train=train.split,
+        test=test.split,
         bounds=description.public_bounds(),
         classes=description.classes,
         nominal_size=description.nominal_size,
@@ -193,7 +198,7 @@ def write_description(
         ) from error
 
 
-def read_parts(description: Description, folder: Path) -> tuple[Split, Split]:
+def read_parts(description: Description, folder: Path) -> tuple[Records, Records]:
     """Training and test records, as the description says."""
     train = _read_part(description, folder / description.train)
     if description.test is None:
@@ -201,7 +206,7 @@ def read_parts(description: Description, folder: Path) -> tuple[Split, Split]:
     test = _read_part(description, folder / description.test)
     if description.test_is_public:
         require_apart(train, test, description.unit)
-    return train.split, test.split
+    return train, test
 
 
 def _read_part(facts: Description, path: Path) -> Records:

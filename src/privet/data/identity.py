@@ -5,22 +5,25 @@ which stays with the ledger. Each record has two digests: of its values as they 
 declared with other bounds is recognised), and of its values brought to [0, 1] by the public bounds
 and rounded to 16 bits (the same image as bytes and as floats is recognised). Labels and units are
 left out: relabelled or regrouped records are still the same people's. Patient records, which are
-coded by a schema, have digests of what a schema does not change: whose they are, and when.
+coded by a schema, have digests of what a schema does not change: whose they are, and when. Images
+that were permuted or rotated have those of the images as they were.
 """
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.dataset import Dataset
+from privet.data.dataset import Bounds, Dataset
 from privet.ledger import Ledger
 
 ROW_BYTES: Final = 16
+_BLOCK: Final = 4096  # records scaled at a time
 
 
 def row_digests(data: Dataset, key: bytes, *, scaled: bool = True) -> list[bytes]:
@@ -28,14 +31,17 @@ def row_digests(data: Dataset, key: bytes, *, scaled: bool = True) -> list[bytes
 
     Of records that were coded, of what they were before: other codes do not hide them.
     """
+    return [_digest(content, key) for content in contents(data, scaled=scaled)]
+
+
+def contents(data: Dataset, *, scaled: bool = True) -> Collection[bytes]:
+    """What the digests of the training records are made of.
+
+    As `originals` of data that was made from these records, it makes the ledger know them again.
+    """
     if data.originals is not None:
-        return [_digest(original, key) for original in data.originals]
-    flat = data.train.x.reshape(len(data.train), -1)
-    digests = [_digest(_raw(row), key) for row in flat]
-    if scaled:
-        grid = np.rint(data.bounds.clamp_and_scale(flat) * 65535).astype("<u2")
-        digests += [_digest(row.tobytes(), key) for row in grid]
-    return digests
+        return data.originals
+    return _Contents(data.train.x, data.bounds if scaled else None)
 
 
 def set_digest(data: Dataset, key: bytes) -> str:
@@ -84,6 +90,30 @@ def entered_in_ledger(data: Dataset, ledger: Ledger, *, bounds_known: bool = Tru
         if not known:
             ledger.withdraw(data.name)
         raise
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Contents(Collection[bytes]):
+    """One at a time: those of all images at once may not fit in memory."""
+
+    x: NDArray[np.generic]
+    bounds: Bounds | None
+
+    def __len__(self) -> int:
+        return len(self.x) * (1 if self.bounds is None else 2)
+
+    def __iter__(self) -> Iterator[bytes]:
+        flat = self.x.reshape(len(self.x), -1)
+        yield from map(_raw, flat)
+        if self.bounds is None:
+            return
+        for start in range(0, len(flat), _BLOCK):
+            scaled = self.bounds.clamp_and_scale(flat[start : start + _BLOCK])
+            yield from (row.tobytes() for row in np.rint(scaled * 65535).astype("<u2"))
+
+    def __contains__(self, content: object) -> bool:
+        return any(content == own for own in self)
 
 
 def _raw(row: NDArray[np.generic]) -> bytes:

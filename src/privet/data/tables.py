@@ -101,7 +101,7 @@ def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
             return [archive[name] for name in names]
 
 
-def split_by_content(records: Records, test_fraction: float) -> tuple[Split, Split]:
+def split_by_content(records: Records, test_fraction: float) -> tuple[Records, Records]:
     """Part records into train and test, each by a hash of its own content, or of its unit's id.
 
     Guarantee: adding or removing a unit moves no other unit. Two data sets that differ in
@@ -115,7 +115,7 @@ def split_by_content(records: Records, test_fraction: float) -> tuple[Split, Spl
     else:
         places = [place_of(name) for name in records.ids]
     in_test = np.array([place < threshold for place in places], dtype=bool)[split.unit_of_record]
-    return split.part(~in_test), split.part(in_test)
+    return records.part(~in_test), records.part(in_test)
 
 
 def _place(row: NDArray[np.generic], label: int) -> int:

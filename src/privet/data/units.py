@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privet.data.dataset import Split
 from privet.errors import InputError
@@ -25,6 +26,14 @@ class Records:
 
     split: Split
     ids: tuple[str, ...] = ()
+
+    def part(self, chosen: NDArray[np.bool_]) -> "Records":
+        """Only the chosen records, and the ids of their units."""
+        split = self.split.part(chosen)
+        if self.split.units is None:
+            return Records(split=split)
+        kept = np.unique(self.split.units[chosen]).tolist()
+        return Records(split=split, ids=tuple(self.ids[unit] for unit in kept))
 
 
 def grouped(path: Path, split: Split, column: str, cells: Sequence[object]) -> Records:
