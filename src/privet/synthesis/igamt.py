@@ -55,9 +55,9 @@ by their largest singular values instead of a penalty; imitation is of what Dec 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Final, Self, cast
+from typing import ClassVar, Final, Self, cast
 
 import torch
 from torch import nn
@@ -304,31 +304,62 @@ class FamilySettings(Generating, Settings):
         return cast(RecordTerms, trained).averaged.maker()
 
 
-DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "vae": {"kl_weight": 1.0},
-    "vaegan": {"kl_weight": 1.0},
-    IGAMT: {"kl_weight": 1.0, "anchor_weight": 5.0},
+@dataclass(frozen=True, kw_only=True)
+class VaeSettings(FamilySettings):
+    """Of `vae`."""
+
+    kl_weight: float = 1.0
+    method: ClassVar[str] = "vae"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GanSettings(FamilySettings):
+    """Of `gan`."""
+
+    method: ClassVar[str] = "gan"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VaeganSettings(FamilySettings):
+    """Of `vaegan`."""
+
+    kl_weight: float = 1.0
+    method: ClassVar[str] = "vaegan"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AaeSettings(FamilySettings):
+    """Of `aae`."""
+
+    method: ClassVar[str] = "aae"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaaeSettings(FamilySettings):
+    """Of `daae`."""
+
+    method: ClassVar[str] = "daae"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IgamtSettings(FamilySettings):
+    """Of `igamt`."""
+
+    kl_weight: float = 1.0
+    anchor_weight: float = 5.0
+    method: ClassVar[str] = IGAMT
+
+
+MEMBERS: Final[Mapping[str, type[FamilySettings]]] = {
+    kind.method: kind
+    for kind in (VaeSettings, GanSettings, VaeganSettings, AaeSettings, DaaeSettings, IgamtSettings)
 }
-"""What members have otherwise than the family."""
-
-
-def settings_of(name: str) -> type[FamilySettings]:
-    """Settings of one member: those of the family, with its own defaults."""
-    own = [(field, type(value), value) for field, value in DEFAULTS.get(name, {}).items()]
-    made = make_dataclass(
-        f"{name.capitalize()}Settings",
-        own,
-        bases=(FamilySettings,),
-        namespace={"method": name, "__doc__": FamilySettings.__doc__, "__module__": __name__},
-        frozen=True,
-        kw_only=True,
-    )
-    return cast(type[FamilySettings], made)
+"""Settings of each member: those of the family, with its own defaults."""
 
 
 def sound(name: str) -> Variant:
     """A member whose every update is private."""
-    settings = settings_of(name)
+    settings = MEMBERS[name]
     return Variant(
         promises="(epsilon, delta)-DP for the patient, proved",
         settings=settings,

@@ -1,6 +1,7 @@
 """A whole study of simulated records: figures are computed again from what it left; it goes on."""
 
 import json
+import pickle
 import shutil
 import sys
 from contextlib import closing
@@ -207,6 +208,15 @@ def test_by_two_processes_it_is_the_same_study(tmp_path):
     assert run_study(tmp_path, cells) == records
     with closing(Ledger(tmp_path / "ledger.db")) as ledger:
         assert [run.status for run in ledger.account("simulator").runs] == ["settled"] * 2
+
+
+def test_every_cell_can_go_to_another_process():
+    """Settings travel by the name of their class: one made on the fly would stay at home."""
+    kinds = ("all", "all:paper", "all:none")
+    cells = planned(kinds, seeds=(0,))
+    assert {cell.contender.name for cell in cells} >= {"igamt", "vae:paper", "daae:none"}
+    for cell in cells:
+        assert pickle.loads(pickle.dumps(cell)) == cell
 
 
 def test_too_few_stays_are_refused():

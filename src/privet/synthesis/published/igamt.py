@@ -80,13 +80,80 @@ POISSON: Final = "epochs are shuffled, and accounted as Poisson samples"
 CONSTANTS: Final = "the theorem says that constants exist; the figure is an accountant's"
 
 
+class PublishedVae(PublishedFamily):
+    """VAE with noise."""
+
+    method = "vae"
+
+
+class PlainVae(AsPublished):
+    """VAE without noise."""
+
+    method = "vae"
+
+
+class PublishedGan(PublishedFamily):
+    """GAN with noise."""
+
+    method = "gan"
+
+
+class PlainGan(AsPublished):
+    """GAN without noise."""
+
+    method = "gan"
+
+
+class PublishedVaegan(PublishedFamily):
+    """VAE-GAN with noise."""
+
+    method = "vaegan"
+
+
+class PlainVaegan(AsPublished):
+    """VAE-GAN without noise."""
+
+    method = "vaegan"
+
+
+class PublishedAae(PublishedFamily):
+    """AAE with noise."""
+
+    method = "aae"
+
+
+class PlainAae(AsPublished):
+    """AAE without noise."""
+
+    method = "aae"
+
+
+class PublishedDaae(PublishedFamily):
+    """DAAE with noise."""
+
+    method = "daae"
+
+
+class PlainDaae(AsPublished):
+    """DAAE without noise."""
+
+    method = "daae"
+
+
+KINDS: Final[Mapping[str, tuple[type[PublishedFamily], type[AsPublished]]]] = {
+    "vae": (PublishedVae, PlainVae),
+    "gan": (PublishedGan, PlainGan),
+    "vaegan": (PublishedVaegan, PlainVaegan),
+    "aae": (PublishedAae, PlainAae),
+    "daae": (PublishedDaae, PlainDaae),
+    IGAMT: (PublishedIgamt, PlainIgamt),
+}
+"""Settings of each member, with noise and without; by name, so that processes can exchange them."""
+
+
 def published_variants(member: Member) -> dict[str, Variant]:
     """A member as published: with its claim, and without noise."""
-    if member.name == IGAMT:
-        return {PAPER: _paper(IGAMT, PublishedIgamt), NONE: _plain(IGAMT, PlainIgamt)}
-    own = {"method": member.name}
-    noisy = type(f"Published{member.name.capitalize()}", (PublishedFamily,), own)
-    plain = type(f"Plain{member.name.capitalize()}", (AsPublished,), own)
+    noisy, plain = KINDS[member.name]
     return {PAPER: _paper(member.name, noisy), NONE: _plain(member.name, plain)}
 
 
