@@ -73,7 +73,10 @@ def _under_conditions(about: About, examples: dict[str, Examples], asked: Asked)
     groups = [everyone] * asked.n_tasks if asked.shared else _groups(everyone, asked.n_tasks)
     named = asked.name if asked.shared else f"{asked.name}-{asked.n_tasks}-disjoint"
     tasks = []
-    for (task, windows), users in zip(examples.items(), groups, strict=True):
+    for number, (condition, windows) in enumerate(examples.items()):
+        users = groups[number]
+        # With the number where users are dealt out: in another order others are in this task.
+        task = condition if asked.shared else f"{number + 1}-{condition}"
         data = dataset_of(windows, about, name=f"{named}/{task}", users=users)
         identities = present(windows, users) if asked.shared else None
         tasks.append(Task(name=task, data=data, identities=identities))

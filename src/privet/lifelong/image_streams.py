@@ -43,9 +43,13 @@ def rotated(base: str, asked: Asked) -> Stream:
     spaced = [place * HALF_TURN / asked.n_tasks for place in range(asked.n_tasks)]
     angles = [_angle(word) for word in asked.order] if asked.order else spaced
     asked.require_at_most(len(angles))
-    transforms = {f"{angle:.6g}deg": partial(rotate, degrees=angle) for angle in angles}
-    if len(transforms) < len(angles):
+    if len(set(angles)) < len(angles):
         raise InputError("an angle occurs twice", got="-".join(asked.order))
+    # The number as well: in another order another part of the records is turned by this angle.
+    transforms = {
+        f"{number}-{angle:g}deg": partial(rotate, degrees=angle)
+        for number, angle in enumerate(angles[: asked.n_tasks], start=1)
+    }
     return _transformed(base, asked, transforms, "rotated")
 
 
@@ -66,7 +70,7 @@ def _transformed(base: str, asked: Asked, transforms: Mapping[str, Transform], h
     records = places[0].stop - places[0].start
     named = f"{asked.name}-{asked.n_tasks}x{records}{'-shared' if asked.shared else ''}"
     tasks = []
-    for (task, transform), place in zip(transforms.items(), places, strict=False):
+    for (task, transform), place in zip(transforms.items(), places, strict=True):
         data = _made_over(whole, place, transform)
         named_data = replace(data, name=f"{named}/{task}", source=f"{whole.source}; {how}")
         identities = np.arange(len(data.train)) + place.start if asked.shared else None
@@ -76,8 +80,10 @@ def _transformed(base: str, asked: Asked, transforms: Mapping[str, Transform], h
 
 def _places(whole: Dataset, asked: Asked) -> list[slice]:
     """Which of the training records each task has: its own, or the same ones for all."""
-    parts = 1 if asked.shared else asked.n_tasks
-    most = whole.nominal_size // parts
+    most = whole.nominal_size
+    if not asked.shared:
+        asked.require_at_most(most)
+        most //= asked.n_tasks
     records = whole_number("number of records for a task", asked.records or most, most=most)
     starts = [0 if asked.shared else task * records for task in range(asked.n_tasks)]
     return [slice(start, start + records) for start in starts]

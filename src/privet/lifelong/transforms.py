@@ -23,7 +23,7 @@ def permutation(size: int, *, seed: int, task: int) -> NDArray[np.int64]:
 
 def permute(x: NDArray[np.generic], order: NDArray[np.int64]) -> NDArray[np.generic]:
     """Value `order[i]` of each example at place i, all axes of an example taken as one."""
-    return x.reshape(len(x), -1)[:, order].reshape(x.shape)
+    return x.reshape(len(x), len(order))[:, order].reshape(x.shape)
 
 
 def rotate(x: NDArray[np.generic], degrees: float) -> NDArray[np.generic]:
