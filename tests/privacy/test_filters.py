@@ -128,7 +128,7 @@ class TestCost:
     def test_unsupported_is_refused(self):
         with pytest.raises(InputError):
             RenyiFilter.for_cap(3.0, 1e-5).cost(
-                dp.PoissonSampledDpEvent(0.1, dp.LaplaceDpEvent(1.0))
+                dp.SampledWithoutReplacementDpEvent(100, 10, dp.GaussianDpEvent(1.0))
             )
 
 

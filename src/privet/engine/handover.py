@@ -26,9 +26,9 @@ from privet.engine.fixed_parts import (
 from privet.engine.trainer import PrivateTrainer
 from privet.engine.tuned import DECLARED, Tuning
 from privet.errors import InputError
-from privet.guarantee import Adjacency, Basis, Privacy
+from privet.guarantee import Basis, Privacy
 from privet.ledger import Ledger
-from privet.privacy.accounting import DpEvent, accountant_for, total_accountant, total_epsilon
+from privet.privacy.accounting import DpEvent, covers, total_accountant, total_epsilon
 from privet.privacy.events import to_json
 from privet.release import CUSTOM, Release
 
@@ -210,8 +210,7 @@ def _guarantees(
             assumptions=assumptions,
         )
         for adjacency in plan.sampler.adjacencies
-        # Nothing is known about the best of several runs under replace-one neighbours.
-        if accountant_for(events[-1]) == "pld" or adjacency is not Adjacency.REPLACE_ONE
+        if all(covers(event, adjacency) for event in events)
     ]
 
 

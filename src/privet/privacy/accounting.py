@@ -178,6 +178,8 @@ def renyi(event: DpEvent, order: float) -> float:
     """The Renyi divergence bound of `event` at one order, add/remove neighbours."""
     if isinstance(event, DiscreteLaplace):
         return _renyi_of_pure(pure_epsilon(event), order)
+    if _is_coin(event):
+        return _renyi_behind_coin(event, order)
     # The bound of a selection at one order is the best over a second order: offer it many.
     others = SELECTION_ORDERS if _holds(event, Selection) else ()
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -196,6 +198,48 @@ def _renyi_of_pure(epsilon: float, order: float) -> float:
     kept, other = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
     terms = [a + (order - 1.0) * (a - b) for a, b in ((kept, other), (other, kept))]
     return float(logsumexp(terms)) / (order - 1.0)
+
+
+def _is_coin(event: DpEvent) -> bool:
+    """Whether one coin decides on all of a composition; see `tradeoff.sampled_once`."""
+    match event:
+        case dp.PoissonSampledDpEvent(sampling_probability=q, event=part):
+            return 0 < q < 1 and not isinstance(part, dp.GaussianDpEvent)
+    return False
+
+
+def _renyi_behind_coin(event: DpEvent, order: float) -> float:
+    """Of P' = (1 - p) Q + p P, at a whole order a; D_l is the divergence of P and Q at order l.
+
+        E_Q (P'/Q)^a  = sum over l of C(a, l) (1 - p)^(a-l) p^l e^((l-1) D_l)
+        E_P' (Q/P')^a <= 1 - p + p e^((a-1) D_a)
+
+    The first multiplies out; the second is the joint convexity of an f-divergence.
+    """
+    a, p = int(order), float(event.sampling_probability)
+    if a != order or a < 2:
+        raise InputError("no Renyi bound behind a coin at this order", got=order)
+    inside = {k: renyi(event.event, k) for k in range(2, a + 1)}
+    terms = [
+        math.lgamma(a + 1) - math.lgamma(k + 1) - math.lgamma(a - k + 1)
+        + (a - k) * math.log1p(-p) + k * math.log(p) + (k - 1) * inside.get(k, 0.0)
+        for k in range(a + 1)
+    ]  # fmt: skip
+    mixed = [math.log1p(-p), math.log(p) + (a - 1) * inside[a]]
+    return float(max(logsumexp(terms), logsumexp(mixed))) / (a - 1)
+
+
+def covers(event: DpEvent, adjacency: Adjacency) -> bool:
+    """Whether anything is proved of an event for these neighbours."""
+    if Adjacency(adjacency) is not Adjacency.REPLACE_ONE:
+        return True
+    match event:
+        case dp.SelfComposedDpEvent(event=part):
+            return covers(part, adjacency)
+        case dp.ComposedDpEvent(events=parts):
+            return all(covers(part, adjacency) for part in parts)
+    # Of the best of several runs, and behind a coin, nothing is known under replace-one.
+    return accountant_for(event) != "rdp" and not _is_coin(event)
 
 
 def sampled_gaussian(noise_multiplier: float, rate: float, steps: int) -> DpEvent:

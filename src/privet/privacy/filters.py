@@ -70,7 +70,13 @@ def _cost(event: DpEvent, order: float) -> float:
         return float(event.count * _cost(event.event, order))
     if isinstance(event, dp.ComposedDpEvent):
         return sum(_cost(part, order) for part in event.events)
+    if isinstance(event, dp.PoissonSampledDpEvent) and not _is_sampled_step(event):
+        return renyi(event, order)  # a list of parts inside it cannot be a key
     return _cost_of_one(event, order)
+
+
+def _is_sampled_step(event: dp.PoissonSampledDpEvent) -> bool:
+    return isinstance(event.event, dp.GaussianDpEvent)
 
 
 @lru_cache(maxsize=4096)

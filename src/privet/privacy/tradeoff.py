@@ -349,7 +349,7 @@ def _profile(whole: Any, epsilons: _Floats) -> _Floats:
     forward = np.max([_hockey_stick(part.to_dense_pmf(), sizes) for part in ways], axis=0)
     # H_a(P, Q) = 1 - a + a H_(1/a)(Q, P)
     mirrored = -np.expm1(epsilons) + np.exp(epsilons) * forward
-    return np.where(epsilons < 0, mirrored, forward)
+    return np.asarray(np.where(epsilons < 0, mirrored, forward))
 
 
 def _hockey_stick(masses: Any, epsilons: _Floats) -> _Floats:
