@@ -78,7 +78,7 @@ def test_convolutions_refuse_tables_and_say_what_to_use(name):
         create(name, (12,), 2)
 
 
-MIXING = ("adlm", "published", "published-noised")  # as written, for training without privacy
+MIXING = ("adlm", "published", "published-lifelong", "published-noised")  # without privacy
 LIGHT = [*(name for name in names() if name not in ("wrn-16-4", *MIXING)), "wrn-10-1"]
 
 

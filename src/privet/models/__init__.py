@@ -7,6 +7,7 @@ from privet.models import denoised as denoised
 from privet.models import groupnorm as groupnorm
 from privet.models import local as local
 from privet.models import published as published
+from privet.models import published_lifelong as published_lifelong
 from privet.models import published_noised as published_noised
 from privet.models import residual as residual
 from privet.models import scatternet as scatternet
