@@ -21,11 +21,11 @@ steps: epsilon_1 + epsilon_1 / gamma_x + epsilon_1 / gamma + epsilon_2. No such 
 """
 
 from dataclasses import dataclass
-from typing import Any, Final, Self, final
+from typing import Any, Final, Protocol, Self, final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from privet.errors import InputError
 from privet.models.published_noised import Noised
@@ -33,6 +33,14 @@ from privet.privacy.noise import LaplaceNoise
 from privet.privacy.randomness import SecretStream
 
 LABEL_NOISES: Final = ("vector", "matrix")
+
+
+class Drawn(Protocol):
+    """A network that noise is drawn for."""
+
+    input_noise: Tensor
+    hidden_noise: Tensor
+    last: nn.Linear
 
 
 @final
@@ -143,7 +151,7 @@ class Draws:
     labels: Tensor
 
     @classmethod
-    def drawn(cls, budgets: Budgets, model: Noised, label_noise: str, stream: SecretStream) -> Self:
+    def drawn(cls, budgets: Budgets, model: Drawn, label_noise: str, stream: SecretStream) -> Self:
         """Once for a run."""
 
         def laplace(shape: tuple[int, ...], sensitivity: float, epsilon: float, at: int) -> Tensor:

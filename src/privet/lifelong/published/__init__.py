@@ -1,0 +1,1 @@
+"""Lifelong methods as their authors wrote them: claims, not proofs."""
