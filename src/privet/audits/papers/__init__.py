@@ -3,7 +3,7 @@
 from typing import Final
 
 from privet.audits.mechanism import Entry
-from privet.audits.papers import adlm, igamt, securesgd, stobatch, transdenoiser
+from privet.audits.papers import adlm, igamt, l2dp, securesgd, stobatch, transdenoiser
 
 PAPERS: Final[dict[str, Entry]] = {
     "adlm": Entry(
@@ -40,6 +40,26 @@ PAPERS: Final[dict[str, Entry]] = {
         kind="paper",
         summary="IGAMT with every record clipped and noised: keeps its claim (a minute).",
         make=igamt.sound,
+    ),
+    "l2dp-inputs": Entry(
+        kind="paper",
+        summary="L2DP-ML, thesis: one draw of noise for all records of all tasks.",
+        make=l2dp.inputs,
+    ),
+    "l2dp-labels": Entry(
+        kind="paper",
+        summary="L2DP-ML, thesis: all classes share the noise on the labels.",
+        make=l2dp.labels,
+    ),
+    "l2dp-rank": Entry(
+        kind="paper",
+        summary="L2DP-ML, thesis: a gradient of the first layer, with noise of rank two.",
+        make=l2dp.rank,
+    ),
+    "l2dp-sound": Entry(
+        kind="paper",
+        summary="L2DP-ML with one noised objective for a task: keeps its claim.",
+        make=l2dp.sound,
     ),
     "securesgd": Entry(
         kind="paper",
