@@ -38,7 +38,7 @@ def test_the_values_of_the_thesis(shape, epsilon, batch, rate, labels):
 
 def test_a_small_task_gets_small_batches_and_more_epochs():
     found = PublishedSettings(epsilon=2.0).filled_for(stream((1, 28, 28), 1_000))
-    assert (found.batch, found.schedule, found.epochs) == (250, "uniform", 20)
+    assert (found.batch, found.schedule, found.epochs) == (500, "uniform", 40)
     kept = PublishedSettings(epsilon=2.0, epochs=3, batch=7).filled_for(stream((1, 8, 8), 1_000))
     assert (kept.batch, kept.schedule, kept.epochs) == (7, "uniform", 3)
     agem = PublishedSettings(epsilon=2.0, variant="agem").filled_for(stream((1, 8, 8), 1_000))
