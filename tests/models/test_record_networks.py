@@ -194,7 +194,7 @@ class TestLosses:
 
 
 class TestMaker:
-    @pytest.mark.parametrize("name", [SOUND, PUBLISHED, "gru-16-2-4+start"])
+    @pytest.mark.parametrize("name", [SOUND, PUBLISHED, "gru-16-2-4+start", "gru-16-1-4+levels"])
     def test_names(self, name):
         assert Form.read(name).name == name
         maker = create_generator(name, schema_to_json(RECORDS.schema))

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from privet.models.mixed_embedding import MixedEmbedding
 from privet.models.record_gru import GruDecoder, GruEncoder
+from privet.models.record_levels import Levels
 from privet.models.record_rows import RecordRows, Rows, RowSizes
 from privet.models.record_transformer import TransformerDecoder, TransformerEncoder
 
@@ -93,11 +94,15 @@ class Said:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Made:
-    """Stays that were made: values and masks (n, L, F), and the chances of the masks."""
+    """Stays that were made: values and masks (n, L, F), and the chances of the masks.
+
+    `drawn` are the values before they fell into bins; those of what is fed back as it is are `x`.
+    """
 
     x: Tensor
     m: Tensor
     chance: Tensor
+    drawn: Tensor | None = None
 
     @property
     def xm(self) -> Tensor:
@@ -218,6 +223,7 @@ def unrolled(
     *,
     generator: torch.Generator | None = None,
     spread: Tensor | None = None,
+    levels: Levels | None = None,
 ) -> Made:
     """Stays from z and their start: each row is said from the rows made before it.
 
@@ -225,32 +231,36 @@ def unrolled(
     published. With one, masks are drawn, rows after the first without a gap are empty, values
     move to the middle of their bins, as those of records that are read, and gradients pass all that
     as if it had not been done (straight through); `spread` (2, F) are then deviations of values
-    around what is said, in the first row and in others.
+    around what is said, in the first row and in others, and `levels` say which bins they fall into.
+    How much more often cells are measured than is said they say in any case.
     """
     row, state = reader.start_row(start)[:, None], body.begin(z)
     elapsed = z.new_zeros(len(start))
     going = torch.ones_like(elapsed)[:, None]
-    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for place in range(reader.sizes.steps):
         time = reader.time_index(elapsed)[:, None]
         hidden, state = body.step(row, time, start, state, place=place)
         said = last(hidden[:, 0])
         x, m = said.x, said.m
-        chance = m
+        if levels is not None:
+            m = levels.chances(m, place)
+        drawn, chance = x, m
         if generator is not None:
-            x, m = _drawn(x, m, going, place, generator, spread)
-            x = reader.binned(x)
+            drawn, m = _drawn(x, m, going, place, generator, spread)
+            inside = drawn.clamp(0.0, 1.0)
+            x = reader.binned(inside) if levels is None else levels.binned(drawn, place)
             going = m[:, -1:]
-        parts.append((x, m, chance))
+        parts.append((x, m, chance, drawn))
         if generator is not None and not going.is_cuda and not going.any():
             break
         elapsed = elapsed + reader.gap_time(x[:, -1]) * m[:, -1].detach()
         row = reader.row(x, m)[:, None]
     missing = reader.sizes.steps - len(parts)
-    x, m, chance = (
+    x, m, chance, drawn = (
         F.pad(torch.stack(part, 1), (0, 0, 0, missing)) for part in zip(*parts, strict=True)
     )
-    return Made(x=x, m=m, chance=chance)
+    return Made(x=x, m=m, chance=chance, drawn=drawn)
 
 
 def _drawn(
@@ -271,5 +281,5 @@ def _drawn(
     if spread is not None:
         spread = spread[min(place, 1)]
         moved = torch.randn(x.shape, generator=generator, device=generator.device).to(x)
-        x = (x + spread * moved).clamp(0.0, 1.0)
+        x = x + spread * moved
     return x, m

@@ -21,6 +21,7 @@ coder, width d, layers, width k of the latents; then what is there:
 | aligned   | a row sees latents up to its own, and no padding   | all latents                     |
 | spread    | values are drawn around what is said of them       | values are what is said         |
 | start     | what stays begin with is learned                   | drawn at random from its ranges |
+| levels    | cut points say which bin a drawn value falls into  | the bins' own edges             |
 """
 
 import math
@@ -41,9 +42,11 @@ from privet.models.record_coders import (
     HEAD_WIDTH,
     DecoderBody,
     LastLayer,
+    Made,
     Shape,
     unrolled,
 )
+from privet.models.record_levels import Levels
 from privet.models.record_rows import RecordRows, RowSizes
 from privet.models.start_model import StartModel, uniform_start
 from privet.privacy.rules.forms import Dense, PerExample
@@ -54,6 +57,7 @@ FLAGS: Final = (
     "aligned",
     "batchnorm",
     "generator",
+    "levels",
     "masks",
     "mixed",
     "near",
@@ -192,6 +196,7 @@ class RecordMaker(nn.Module):
         self.body = DecoderBody(self.shape, self.shape.embedding())
         self.last = LastLayer(form.width, sizes.features)
         self.spread = Spread(sizes.features) if "spread" in form.flags else None
+        self.levels = Levels(sizes.levels) if "levels" in form.flags else None
 
     def forward(self, codes: Tensor) -> Tensor:
         """Codes in [0, 1] (n, 1 + L, W) -> (n, 1): -log p of what stays begin with."""
@@ -204,21 +209,34 @@ class RecordMaker(nn.Module):
     @torch.no_grad()
     def draw_static(self, n: int, generator: torch.Generator) -> Tensor:
         """Codes of the static columns of n stays, (n, statics)."""
-        nothing = torch.zeros(n, 0, dtype=torch.long, device=self._device)
-        return self._drawn_start(nothing, self.shape.sizes.statics, generator)
+        return self._drawn_start(self._nothing(n), self.shape.sizes.statics, generator)
+
+    @torch.no_grad()
+    def draw_start(self, n: int, generator: torch.Generator) -> Tensor:
+        """Codes of all that n stays begin with."""
+        return self._drawn_start(self._nothing(n), len(self.shape.sizes.start), generator)
 
     @torch.no_grad()
     def draw_codes(self, static: Tensor, generator: torch.Generator) -> Codes:
         """Codes of stays with these static codes, as `data.records.coding` lays them out."""
-        sizes = self.shape.sizes
-        start = self._drawn_start(static, len(sizes.start), generator)
-        z = self.drawn_latents(len(start), generator)
-        spread = None if self.spread is None else self.spread.deviations()
-        made = unrolled(
-            self.body, self.last, self.reader, start, z, generator=generator, spread=spread
-        )
+        start = self._drawn_start(static, len(self.shape.sizes.start), generator)
+        made = self.draw_rows(start, generator)
         codes: Codes = self.reader.codes(made.x, made.m, start).cpu().numpy()
         return codes
+
+    @torch.no_grad()
+    def draw_rows(self, start: Tensor, generator: torch.Generator) -> Made:
+        """Stays that begin so."""
+        return unrolled(
+            self.body,
+            self.last,
+            self.reader,
+            start,
+            self.drawn_latents(len(start), generator),
+            generator=generator,
+            spread=None if self.spread is None else self.spread.deviations(),
+            levels=self.levels,
+        )
 
     def drawn_latents(self, n: int, generator: torch.Generator) -> Tensor:
         """Latents z of n stays."""
@@ -232,6 +250,9 @@ class RecordMaker(nn.Module):
     @property
     def _device(self) -> torch.device:
         return self.reader.gap_times.device
+
+    def _nothing(self, n: int) -> Tensor:
+        return torch.zeros(n, 0, dtype=torch.long, device=self._device)
 
     def _drawn_start(self, given: Tensor, upto: int, generator: torch.Generator) -> Tensor:
         if self.start is not None:
