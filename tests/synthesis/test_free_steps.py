@@ -193,6 +193,20 @@ def test_the_anchor_finds_the_mean_profile():
     assert torch.allclose(model.anchor.weight[0], expected, atol=1e-5)
 
 
+def test_the_counts_are_the_mean_of_the_stays_counts():
+    """From gradients of stays, without noise, over two steps: exactly their mean histogram."""
+    _, model, optimizer, _ = riding("igamt")
+    halves = [batch(slice(12)), batch(slice(12, 24))]
+    for x, y in halves:
+        optimizer.zero_grad()
+        summed(model(x), y).mean().backward()
+        optimizer.step()
+    rows = [model.networks.reader.read(x) for x, _ in halves]
+    expected = torch.cat([model.counted.of(r.x, r.m) for r in rows]).mean(0)
+    assert expected.max() > 1
+    assert torch.allclose(model.counts.weight[0], expected, atol=1e-4)
+
+
 def test_critics_are_kept_from_being_steep():
     _, model, optimizer, _ = riding("igamt", CRITICS, learning_rate=10.0)
     give_gradients(model, size=10.0)

@@ -124,7 +124,7 @@ def test_a_lost_step_is_repeated_with_its_secret_keys(tmp_path, ledger):
 def test_nothing_that_saw_records_without_noise_is_released(ledger, tmp_path):
     fit("igamt", RECORDS, epsilon=3.0, ledger=ledger, out=tmp_path / "r", **small("igamt"))
     names = {name.split(".")[0] for name in Release.load(tmp_path / "r").model.state_dict()}
-    assert names == {"body", "generator", "last", "spread", "start"}
+    assert names == {"body", "generator", "last", "levels", "spread", "start"}
     assert len(read_json(tmp_path / "r/internal/figures.json")["train_likelihood"]) == 1
     assert "likelihood" not in json.dumps(read_json(tmp_path / "r/trust.json"))
 
@@ -141,6 +141,8 @@ def test_nothing_that_saw_records_without_noise_is_released(ledger, tmp_path):
         ("vae", {"kl_weight": 0.0}, "are a law"),
         ("gan", {"anchor_weight": 1.0}, "nothing that private means could teach"),
         ("vae", {"anchor_weight": 1.0}, "nothing that private means could teach"),
+        ("gan", {"settling": 64}, "no first phase"),
+        ("igamt", {"settling": -1}, "bad settling"),
         ("igamt", {"augment": "shift"}, "records are learned as they are"),
         ("igamt", {"clipping": "round"}, "unknown clipping"),
         ("daae", {"row_weight": 1.0}, "row_weight"),

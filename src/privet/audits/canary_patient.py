@@ -172,7 +172,7 @@ def seen(maker: RecordMaker) -> Floats:
     maker.eval()
     z = maker.drawn_latents(LOOKED_AT, torch.Generator().manual_seed(0))
     start = torch.tensor(maker.shape.sizes.start).expand(LOOKED_AT, -1)
-    made = unrolled(maker.body, maker.last, maker.reader, start, z)
+    made = unrolled(maker.body, maker.last, maker.reader, start, z, levels=maker.levels)
     both = torch.cat([made.xm, made.m], 2).mean(0).flatten()
     return np.asarray(both.nan_to_num(0.0).double().numpy())  # a run that diverged is a run
 

@@ -148,6 +148,9 @@ class FamilyOptions:
         What it counts that the imitator stays near the decoder; default 1.
     anchor_weight
         What private means of values and masks count; default 5 for igamt; else 0: none are learned.
+    settling
+        Stays that are made to find the cut points of bins by private histograms; default 4096 for
+        igamt; else 0: none are learned.
     """
 
     coder_share: float | None = None
@@ -163,6 +166,7 @@ class FamilyOptions:
     judged_weight: float | None = None
     imitation_weight: float | None = None
     anchor_weight: float | None = None
+    settling: int | None = None
 
     def given(self) -> dict[str, Any]:
         """Only what the user set."""

@@ -5,9 +5,10 @@
 | z~ = G(s)     | `_latents`      | latents of stays that are made                                |
 | x-bar, m-bar  | `_made`         | stays made by the imitator (the decoder, where there is none) |
 | S-hat         | `anchor`        | private means of m, u m and u^2 m (u = 2 x - 1), cell by cell |
+| H-hat         | `counts`        | private mean counts of cells in each bin, column by column    |
 
     in a step of the coders:
-        the noisy mean of [m ; u m ; u^2 m] joins the average that S-hat is
+        the noisy mean of [m ; u m ; u^2 m] joins the average that S-hat is, that of counts H-hat
     in a step of the critics:
         first  Enc, Dec <- their averages, Dec_i <- Dec
         the private gradient of - D(real) is joined by the exact one of + D(made)
@@ -104,7 +105,7 @@ class FreeSteps:
     def _before(self) -> None:
         phase = self._model.phase
         if phase == CODERS:
-            self._note_anchor()
+            self._note_means()
         elif self._steps[CRITICS] == 0:
             self._begin()
         learning = {id(p) for part in self._learning(phase) for p in part.parameters()}
@@ -142,11 +143,12 @@ class FreeSteps:
         return [c for c in (own.critic_x, own.critic_m, own.critic_z) if c is not None]
 
     @torch.no_grad()
-    def _note_anchor(self) -> None:
-        """S-hat: the average over the steps of what their noisy sums say of the mean."""
-        anchor, scale = self._model.anchor.weight, self._model.weights.anchor
-        if anchor.grad is not None and scale:
-            anchor.lerp_(-anchor.grad / scale, 1.0 / (1 + self._steps[CODERS]))
+    def _note_means(self) -> None:
+        """S-hat and H-hat: averages over the steps of what their noisy sums say of the means."""
+        own, weights = self._model, self._model.weights
+        for part, scale in ((own.anchor, weights.anchor), (own.counts, weights.counts)):
+            if part.weight.grad is not None and scale:
+                part.weight.lerp_(-part.weight.grad / scale, 1.0 / (1 + self._steps[CODERS]))
 
     @torch.no_grad()
     def _begin(self) -> None:

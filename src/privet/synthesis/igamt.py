@@ -13,6 +13,7 @@ sees a record is private.
 | D_x, D_m, D_z | `critic_x`..      | learned privately in the second                           |
 | Dec_i, G      | `imitator`, ..    | begin as Dec and as noise, learn from critics alone: free |
 | S-hat         | `anchor`          | private means of [m ; u m ; u^2 m], u = 2 x - 1           |
+| H-hat         | `counts`          | private mean counts of cells in each bin, by column       |
 | q, N, C, T    | the plan's        | sampling rate, nominal size, clip norm, steps             |
 | sigma         | `noise_multiplier` | of the plan                                              |
 
@@ -22,7 +23,8 @@ sees a record is private.
         g   = (sum of u_i + N(0, sigma^2 C^2)) / (q N)
         private parts of the phase <- optimiser(g + what made records say, exactly)
         critics are kept from being steep; G and Dec_i take free steps (`free_steps`)
-    release p(start), G, Dec_i, the last layer and the spread of values, each as a moving average
+    release p(start), G, Dec_i, the last layer and the spread of values, each as a moving average,
+            and cut points by which made records are in each bin as often as H-hat says (`settling`)
 
 Guarantee: that of DP-SGD, (epsilon, delta) for the patient, by the plan alone. Proof. (1) Given
 what was released before, l_i is a function of patient i's stays, of the weights and of draws of its
@@ -41,13 +43,14 @@ post-processing. What the schema says is public, or charged in `learned`.
 | vaegan | l_recon, KL                | D_x; the decoder, on samples                            |
 | aae    | l_recon                    | D_z; G                                                  |
 | daae   | l_recon                    | D_x, D_z; G, and the decoder, on samples                |
-| igamt  | l_recon, KL, anchor        | D_x, D_m, D_z; G, and the imitator (without: the decoder) |
+| igamt  | l_recon, KL, anchor, counts| D_x, D_m, D_z; G, and the imitator (without: the decoder) |
 
 Deviations from the papers, besides the proof: values are read at the middle of the schema's public
 bins, and bounds are the schema's; rows are read with their masks; a row sees latents up to its own;
 rows after the end of a stay have no say; what stays begin with is learned, not drawn from its
 ranges, and outcomes belong to it; masks are drawn, and values are drawn around what is said, with
-deviations that are learned; latents of IGAMT are few for each row, a law held near the standard
+deviations that are learned, and fall into bins by cut points of private histograms;
+latents of IGAMT are few for each row, a law held near the standard
 normal one, so that G has little to learn; critics compare made records with real ones alone (not
 with reconstructions, which teach nothing once the coders are frozen), and are kept from being steep
 by their largest singular values instead of a penalty; imitation is of what Dec says, row by row.
@@ -75,7 +78,9 @@ from privet.privacy.units import PerExampleLoss
 from privet.synthesis.family import FAMILY, IGAMT, Member
 from privet.synthesis.free_steps import Free, FreeSteps
 from privet.synthesis.generating import Generating, schema_of
+from privet.synthesis.record_counts import Counts
 from privet.synthesis.record_terms import RecordTerms, Weights, profile_bound, summed
+from privet.synthesis.settling import settled
 from privet.training import dpsgd
 from privet.training.registry import Variant
 from privet.training.settings import Settings
@@ -85,6 +90,7 @@ SIZES: Final = {TRANSFORMER: "transformer-64-1-8", GRU: "gru-64-1-16"}
 START_RADIUS: Final = 0.3
 SPREAD_RADIUS: Final = 0.2
 ANCHOR_RADIUS: Final = 0.3
+COUNTS_RADIUS: Final = 0.4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +116,8 @@ class FamilySettings(Generating, Settings):
         judged_weight: what critics count in them.
         imitation_weight: what staying near the decoder counts.
         anchor_weight: what private means of masks and values count; 0: none are learned.
+        settling: stays that are made to find the cut points of bins by private histograms; 0: none
+            are learned, and bins keep their own edges.
     """
 
     epochs: float = 20.0
@@ -131,6 +139,7 @@ class FamilySettings(Generating, Settings):
     judged_weight: float = 1.0
     imitation_weight: float = 1.0
     anchor_weight: float = 0.0
+    settling: int = 0
 
     method: ClassVar[str] = IGAMT
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -153,6 +162,7 @@ class FamilySettings(Generating, Settings):
         "judged_weight",
         "imitation_weight",
         "anchor_weight",
+        "settling",
     )
 
     @property
@@ -180,6 +190,12 @@ class FamilySettings(Generating, Settings):
                 f"'{member.name}' has nothing that private means could teach",
                 got=f"anchor_weight {self.anchor_weight:g}",
                 fix="leave --anchor-weight out",
+            )
+        if self.settling and not member.encoder:
+            raise InputError(
+                f"'{member.name}' has no first phase, where histograms are learned",
+                got=f"settling {self.settling}",
+                fix="leave --settling out",
             )
         if self.model is not None:
             self._form(self.model)
@@ -209,6 +225,7 @@ class FamilySettings(Generating, Settings):
         flags |= {"spread"} if member.encoder else set()
         flags |= {"generator"} if member.generator else set()
         flags |= {"near"} if member.generator and self._law else set()
+        flags |= {"levels"} if self.settling else set()
         return form.with_flags(flags)
 
     @property
@@ -243,8 +260,8 @@ class FamilySettings(Generating, Settings):
 
     def _weights(self, networks: RecordNetworks) -> Weights:
         sizes = networks.shape.sizes
-        longest = profile_bound(sizes.steps, sizes.features)
-        anchor = ANCHOR_RADIUS * self.clip_norm / longest
+        anchor = ANCHOR_RADIUS * self.clip_norm / profile_bound(sizes.steps, sizes.features)
+        counts = COUNTS_RADIUS * self.clip_norm / Counts(sizes).bound
         return Weights(
             reconstruction=self.recon_weight,
             values=self.value_weight,
@@ -252,6 +269,7 @@ class FamilySettings(Generating, Settings):
             start=self.start_weight,
             spread=self.spread_weight,
             anchor=anchor if self.anchor_weight else 0.0,
+            counts=counts if self.settling else 0.0,
             critics=self.critic_weight,
         )
 
@@ -275,6 +293,8 @@ class FamilySettings(Generating, Settings):
             beside["networks.spread"] = SPREAD_RADIUS
         if self.anchor_weight:
             beside["anchor"] = ANCHOR_RADIUS
+        if self.settling:
+            beside["counts"] = COUNTS_RADIUS
         left = math.sqrt(1.0 - sum(radius**2 for radius in beside.values()))
         # Beside the critics: the spread, or, where there are no coders, what stays begin with.
         other = SPREAD_RADIUS if member.encoder else START_RADIUS
@@ -300,8 +320,11 @@ class FamilySettings(Generating, Settings):
         return FreeSteps(cast(RecordTerms, model), free).ride(optimizer)
 
     def made_of(self, trained: nn.Module, data: Dataset, plan: Plan) -> nn.Module:
-        """The averaged parts that make records."""
-        return cast(RecordTerms, trained).averaged.maker()
+        """The averaged parts that make records, settled by made ones."""
+        terms = cast(RecordTerms, trained)
+        if not self.settling:
+            return terms.averaged.maker()
+        return settled(terms, plan, stays=self.settling, seed=self.init_seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,6 +370,7 @@ class IgamtSettings(FamilySettings):
 
     kl_weight: float = 1.0
     anchor_weight: float = 5.0
+    settling: int = 4096
     method: ClassVar[str] = IGAMT
 
 

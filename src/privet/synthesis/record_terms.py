@@ -5,11 +5,13 @@ Two phases, by the number of the step:
 | phase  | terms of stay i, each weighted                                                        |
 |--------|---------------------------------------------------------------------------------------|
 | coders | l_recon(x_i, m_i), KL of its latents, -log p(start_i), likelihood of what the decoder |
-|        | leaves open (`spread`), - <anchor, [m_i ; u_i m_i ; u_i^2 m_i]> with u = 2 x - 1      |
+|        | leaves open (`spread`), - <anchor, [m_i ; u_i m_i ; u_i^2 m_i]> with u = 2 x - 1,     |
+|        | - <counts, h_i>, h_i: how many of its cells are in each bin (`record_counts`)         |
 | critics| - D_x(x_i m_i), - D_m(m_i), - D_z(z_i), likelihood of what the imitator leaves open   |
 
 The anchor is a vector whose gradient, stay by stay, is the stay itself: the noisy sums of the first
-phase are private means of masks, values and their squares, row by row and column by column.
+phase are private means of masks, values and their squares, row by row and column by column. In the
+same way those of `counts` are private histograms, column by column.
 
 A term is a function of its stay, the weights and draws of its own. Nothing of other stays, nothing
 that was made and not paid for, enters it: made records are judged elsewhere (`free_steps`).
@@ -30,6 +32,7 @@ from privet.models.record_losses import divergence, likelihood
 from privet.models.record_networks import RecordNetworks
 from privet.models.record_rows import Rows
 from privet.privacy.phases import Phased
+from privet.synthesis.record_counts import Counts
 
 CODERS: Final = "coders"
 CRITICS: Final = "critics"
@@ -48,6 +51,7 @@ class Weights:
         start: -log p of what a stay begins with.
         spread: likelihood of what reconstructions leave.
         anchor: what [m ; u m ; u^2 m] is multiplied by.
+        counts: what counts by bin are multiplied by.
         critics: of critics' terms.
     """
 
@@ -57,6 +61,7 @@ class Weights:
     start: float
     spread: float
     anchor: float
+    counts: float
     critics: float
 
 
@@ -76,8 +81,11 @@ class RecordTerms(Phased):
         self.averaged = copy.deepcopy(networks).requires_grad_(False)
         sizes = networks.shape.sizes
         self.anchor = nn.Linear(MOMENTS * sizes.steps * sizes.features, 1, bias=False)
-        nn.init.zeros_(self.anchor.weight)
-        self.anchor.requires_grad_(weights.anchor > 0)
+        self.counted = Counts(sizes)
+        self.counts = nn.Linear(self.counted.width, 1, bias=False)
+        for means, weight in ((self.anchor, weights.anchor), (self.counts, weights.counts)):
+            nn.init.zeros_(means.weight)
+            means.requires_grad_(weight > 0)
         both = ((CODERS, share > 0), (CRITICS, share < 1))
         self.phases = tuple(phase for phase, there in both if there)
         self.phase = self.phases[0]
@@ -120,6 +128,8 @@ class RecordTerms(Phased):
             terms.append(weights.spread * own.spread(left_over(said, rows)))
         if weights.anchor:
             terms.append(-self.anchor(weights.anchor * self.profile(rows.x, rows.m))[:, 0])
+        if weights.counts:
+            terms.append(-self.counts(weights.counts * self.counted.of(rows.x, rows.m))[:, 0])
         return terms
 
     def _of_critics(self, rows: Rows) -> list[Tensor]:
