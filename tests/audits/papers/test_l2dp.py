@@ -158,6 +158,14 @@ def test_the_sound_memory_keeps_its_claim_and_half_of_it_is_seen():
     assert evidence.epsilon > 0.2
 
 
+def test_the_record_is_as_far_away_as_any_can_be():
+    """|h h'|^2 + |h y'|^2 = 2: what the noise is measured in."""
+    made = memory(1.0)
+    added = made.exact(True) - made.exact(False)
+    assert float(added.norm()) == pytest.approx(np.sqrt(2.0))
+    assert made.objective.sensitivity("gaussian") == pytest.approx(np.sqrt(2.0))
+
+
 def test_half_of_its_noise_would_be_caught():
     subject = l2dp.sound()
     half = replace(subject, sample=memory(subject.sample.multiplier / 2))

@@ -14,6 +14,7 @@ def test_the_schedules_of_the_thesis():
     assert steps_of("basic", SIGNALS, 120, epochs=3) == batches, "one epoch, whatever else is said"
     assert steps_of("uniform", SIGNALS, 120, epochs=5) == tuple(5 * n for n in batches)
     assert steps_of("heterogeneous", SIGNALS, 120) == (310, 25, 35, 1_300)
+    assert steps_of("heterogeneous", (99, 100, 1_000), 1) == (495, 100, 1_000), "below a tenth"
 
 
 def test_own_epochs_for_each_task():

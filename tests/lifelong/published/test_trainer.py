@@ -241,6 +241,11 @@ def test_the_offset_protects_nothing(lights):
     assert [accuracy(agem, t) for t in (0, 1)] == [accuracy(offset, t) for t in (0, 1)]
 
 
+def test_a_network_that_diverged_is_not_released(lights):
+    with pytest.raises(InputError, match="training diverged in task 0: got learning rate 1e"):
+        learned(lights(), learning_rate=1e6)
+
+
 # --- going on after a crash ---------------------------------------------------------------------
 
 

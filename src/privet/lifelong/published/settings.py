@@ -7,6 +7,11 @@
 | epsilon_2    | `epsilon_labels` | 0.1   | 1 + r/3     | 0.1     |
 | epsilon      | `epsilon`        | 0.5, 1, 2 | 2 + r: 4, 7, 10 | 0.2, 0.5, 1 |
 
+With rho = 0.1 permuted MNIST stayed at chance from the first task on (one seed, epsilon 2 and 0.5):
+the quadratic loss is a sum over classes of squares of 512 features, and takes steps that are too
+long. The default for images is a fifth of the thesis's, with which the first task had 21 %; A-GEM,
+with its cross-entropy, keeps the thesis's. For CIFAR-10 the fifth is a guess that nobody tried.
+
 Where a task is too small for the published batch, and for other inputs, the defaults are ours:
 batches of half of the smallest task, more epochs, half of epsilon for the labels (whose noise
 is what costs accuracy; that of the inputs, however large, is an offset that all records share).
@@ -35,17 +40,27 @@ SMALL_TASK: Final = 2  # batches, of tasks too small for the published one
 @final
 @dataclass(frozen=True, kw_only=True)
 class Usual:
-    """The thesis's values for one kind of inputs."""
+    """The thesis's values for one kind of inputs.
+
+    Attributes:
+        share: of its learning rate, for the quadratic loss.
+    """
 
     batch: int
     learning_rate: float
     epsilon_labels: Callable[[float], float]
+    share: float = 1.0
+
+    def rate_of(self, variant: str) -> float:
+        """The thesis's, or its share."""
+        return self.learning_rate * (self.share if variant == PUBLISHED else 1.0)
 
 
-MNIST: Final = Usual(batch=2500, learning_rate=0.1, epsilon_labels=lambda epsilon: 0.1)
+MNIST: Final = Usual(batch=2500, learning_rate=0.1, share=0.2, epsilon_labels=lambda epsilon: 0.1)
 CIFAR10: Final = Usual(
-    batch=500, learning_rate=0.2, epsilon_labels=lambda epsilon: 1.0 + (epsilon - 2.0) / 3.0
-)
+    batch=500, learning_rate=0.2, share=0.2,
+    epsilon_labels=lambda epsilon: 1.0 + (epsilon - 2.0) / 3.0,
+)  # fmt: skip
 SIGNALS: Final = Usual(batch=120, learning_rate=5e-5, epsilon_labels=lambda epsilon: 0.1)
 BY_SHAPE: Final[Mapping[tuple[int, ...], Usual]] = {
     (1, 28, 28): MNIST,
@@ -144,7 +159,7 @@ class PublishedSettings:
             self,
             batch=batch,
             epsilon_labels=self.epsilon_labels or usual.epsilon_labels(self.epsilon),
-            learning_rate=self.learning_rate or usual.learning_rate,
+            learning_rate=self.learning_rate or usual.rate_of(self.variant),
             schedule=self.schedule or ("basic" if known and self.epochs is None else "uniform"),
             epochs=self.epochs if many else OUR_EPOCHS,
             projection=self.projection

@@ -30,11 +30,11 @@ Two variants without a claim. `agem` is the same network and loop with the cross
 noise. `offset` gets the published inputs x-bar and takes chi1/N off again: the least value of a
 coordinate over the first task is -1, so what it is of x-bar tells the offset. Then it is A-GEM.
 
-Deviations. Means instead of sums. "tau == 0" is the first task; an incomplete last batch is dropped
-(both misprints or silence of the text). Batch normalisation, of which the text does not speak, sees
-one batch at a time, and predicts with statistics of the memory at the released weights
-(`training.published.statistics`). Batches are dealt in a public random order. Records are batched
-whoever they belong to.
+Deviations. Means instead of sums; a smaller rho for images (`settings`). "tau == 0" is the first
+task; an incomplete last batch is dropped (misprint and silence of the text). Batch normalisation,
+of which the text does not speak, sees one batch at a time, and predicts with statistics of the
+memory at the released weights (`training.published.statistics`). Batches are dealt in a public
+random order. Records are batched whoever they belong to.
 """
 
 from collections.abc import Iterable, Mapping
@@ -119,6 +119,7 @@ class PublishedLearner:
                 g_ref = self._gradient(self._remembered(task, step))
                 g = projected(g, g_ref, always=self.settings.projection == "always")
             self._descend(rho * g)
+        self._require_finite(task)
         self._remember(task, batches)
         self.learned += 1
         self._release()
@@ -232,6 +233,14 @@ class PublishedLearner:
             parameter.sub_(part.view_as(parameter))
         if self.settings.variant == PUBLISHED:
             self.network.renormalise(self.settings.column_norm)
+
+    def _require_finite(self, task: int) -> None:
+        if not all(torch.isfinite(parameter).all() for parameter in self.network.parameters()):
+            raise InputError(
+                f"training diverged in task {task}",
+                got=f"learning rate {self.settings.learning_rate:g}",
+                fix="a smaller learning rate, or more of epsilon for the labels",
+            )
 
     def _release(self) -> None:
         """The network as it predicts: noise of the last task, or none; settled statistics."""
