@@ -37,6 +37,12 @@ SIZE_IS_ENOUGH: Final = (
     "the data have at most as many units as their nominal size says (more are refused)"
 )
 
+LIFELONG: Final = "lifelong"  # the field of a card that is of one task of a stream
+ONE_TASK: Final = "every {unit} of the stream is in one task"
+ONE_IDENTITY: Final = "a {unit} has the same identity in all tasks of the stream"
+UNKNOWN_MEMORY: Final = "nobody knows which of them the memory holds, and it stays secret"
+SMALLER_TASKS: Final = "how large tasks are, and that there are more, does not depend on records"
+
 
 def assumptions_of(trust: Mapping[str, Any]) -> tuple[str, ...]:
     """The least that every proved statement of this card rests on."""
@@ -65,3 +71,12 @@ def _of_this_one(trust: Mapping[str, Any]) -> Iterator[str]:
         yield TORCH_DRAWS
     if Adjacency.ADD_REMOVE not in sampler_of(mechanism).adjacencies:
         yield SIZE_IS_PUBLIC
+    if LIFELONG in trust:
+        yield from _of_a_stream(trust[LIFELONG], trust["data"]["unit"])
+
+
+def _of_a_stream(stream: Mapping[str, Any], unit: str) -> Iterator[str]:
+    yield (ONE_IDENTITY if stream["shared"] else ONE_TASK).format(unit=unit)
+    yield SMALLER_TASKS
+    if stream["recall"] is not None:
+        yield UNKNOWN_MEMORY

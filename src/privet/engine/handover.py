@@ -2,9 +2,10 @@
 
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, final
 
 import dp_accounting as dp
 import numpy as np
@@ -15,7 +16,7 @@ from torch import nn
 from privet.data.dataset import Dataset
 from privet.data.identity import set_digest
 from privet.engine.arguments import require_dataset, shown
-from privet.engine.assumptions import assumptions_of
+from privet.engine.assumptions import LIFELONG, assumptions_of
 from privet.engine.fixed_parts import (
     FIELD,
     FixedPart,
@@ -34,6 +35,15 @@ from privet.release import CUSTOM, Release
 
 KNOWN_NOISE = "sampling and noise were drawn from a known seed: whoever knows it can undo them"
 RESAMPLES: Final = 2000
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Lifelong:
+    """A run that is one task of a stream: what a unit pays in all of it, and the card's field."""
+
+    counted: tuple[str, DpEvent]
+    facts: Mapping[str, Any]
 
 
 def hand_over(
@@ -67,17 +77,20 @@ def state(
     tuning: Tuning = DECLARED,
     model: nn.Module | None = None,
     fixed: Sequence[FixedPart] = (),
+    lifetime: Lifelong | None = None,
 ) -> Release:
     """The release, while the run stays open: a run with a folder is closed once it is saved.
 
     Where this run is the best of several, `tuning` says so, and the guarantee is that of all.
     `model` is what is released where that is made of the trained model, without the records;
     `fixed` are the parts that this run did not learn; what one cost these records is counted.
+    Where the run is one task of a stream, `lifetime` is what a unit pays in all of them.
     """
     trainer.untouched.require()
     trainer.require_unchanged_buffers()
     _require_same_data(trainer, data, tuning)
-    events = counted_with(fixed, _events(trainer, data, tuning))
+    own = _events(trainer, data, tuning) if lifetime is None else [lifetime.counted]
+    events = counted_with(fixed, own)
     withheld = [
         *([] if trainer.randomness.secret else [KNOWN_NOISE]),
         *reasons_to_withhold(
@@ -113,6 +126,8 @@ def state(
     }
     if fixed:
         trust[FIELD] = [part.to_json() for part in fixed]
+    if lifetime is not None:
+        trust[LIFELONG] = dict(lifetime.facts)
     if not withheld:
         proved = _guarantees(trainer, data, [e for _, e in events], assumptions_of(trust))
         trust["privacy"] = [guarantee.to_json() for guarantee in proved]

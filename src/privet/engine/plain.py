@@ -85,7 +85,7 @@ class PlainTrainer:
         self.note = ""
         self._examples = examples
         self._stream = stream
-        self._precision = precision
+        self.precision = precision
         self._augmentation = augmentation
         self._adversary = adversary
         self._per_example = loss
@@ -98,7 +98,7 @@ class PlainTrainer:
         enter_phase(self.model, self.next_step, self.plan.steps)
         self.optimizer.zero_grad(set_to_none=True)
         with (
-            self._precision.products(self._device),
+            self.precision.products(self._device),
             drawing_at(self._stream, self._device, step=self.next_step) as generator,
         ):
             for piece in pieces(units, self._at_once):
@@ -147,13 +147,13 @@ class PlainTrainer:
         if self._augmentation is not None:
             rows = rows.seen_through(self._augmentation, generator)
         if self._adversary is not None:
-            rows = attacked(rows, self._adversary, self.model, generator, self._precision)
+            rows = attacked(rows, self._adversary, self.model, generator, self.precision)
         return rows
 
     def _loss(self, rows: Rows) -> Tensor:
         """The sum over units of the mean over their rows."""
         units = Units.of(rows.x, rows.y, views=rows.views, weights=rows.weights)
-        with self._precision.passes(self._device):
+        with self.precision.passes(self._device):
             outputs = self.model(units.x)
         return units.weighted(per_example_losses(self._per_example, outputs.float(), units.y)).sum()
 

@@ -12,10 +12,13 @@ For the solution of min |g~ - g|^2 subject to g~'g_ref >= 0. It is a function of
 alone: where they are private, so is the step, at no further cost.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import torch
 from torch import Tensor
+
+Combine = Callable[[Tensor, Tensor], Tensor]
 
 NOTHING: Final = 1e-12  # a squared length below which a memory gives no direction
 
@@ -35,3 +38,8 @@ def projected(g: Tensor, g_ref: Tensor, *, always: bool = False) -> Tensor:
         free = free | (agreement >= 0)
     share = torch.where(free, torch.zeros_like(length), agreement / length.clamp_min(NOTHING))
     return g - share * g_ref
+
+
+def replayed(g: Tensor, g_ref: Tensor, *, share: float = 0.5) -> Tensor:
+    """Experience replay: a step on both, of which the memory has this share."""
+    return (1.0 - share) * g + share * g_ref

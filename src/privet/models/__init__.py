@@ -3,6 +3,7 @@
 from privet.models import adlm_net as adlm_net
 from privet.models import attacked as attacked
 from privet.models import contrast as contrast
+from privet.models import cosines as cosines
 from privet.models import denoised as denoised
 from privet.models import groupnorm as groupnorm
 from privet.models import local as local

@@ -137,6 +137,7 @@ class FunctionalSettings(Settings):
     features: int = 256
     model: str | None = "scatter-linear"
 
+    ridge: ClassVar[float] = 1.0  # in norms of the noise in S
     _small_models: ClassVar[tuple[str, ...]] = ("scatter-linear",)
 
     method: ClassVar[str] = "stobatch-fm"
@@ -187,14 +188,21 @@ class FunctionalSettings(Settings):
 
     def made_of(self, trained: nn.Module, data: Dataset, plan: Plan) -> nn.Module:
         """The named network, its head set to the minimum."""
+        s, b = moments_of(trained)
+        return self.classifier_of(trained, data, s, b, deviation=deviation_of(plan))
+
+    def classifier_of(
+        self, trained: nn.Module, data: Dataset, s: Tensor, b: Tensor, *, deviation: float
+    ) -> nn.Module:
+        """The named network with the head that minimises the objective of these moments.
+
+        `deviation` is that of the noise in an entry of B.
+        """
         assert isinstance(trained, Fronted)
-        features, moments = trained.front, trained.head
+        features = trained.front
         assert isinstance(features, Features)
-        assert isinstance(moments, Moments)
-        s, b = moments.released()
-        deviation = plan.noise_multiplier * plan.clip_norm / plan.normaliser
         # The spectral norm of the noise in S is near 2 sqrt(p / 2) deviations (Wigner).
-        found = minimised(s, b, ridge=deviation * math.sqrt(2.0 * len(s)))
+        found = minimised(s, b, ridge=self.ridge * deviation * math.sqrt(2.0 * len(s)))
         classifier = super().network(data).to(s.device)
         head = _parts(classifier)[1]
         weights, biases = features.head(found)
@@ -202,6 +210,18 @@ class FunctionalSettings(Settings):
             head.weight.copy_(weights)
             head.bias.copy_(biases)
         return classifier
+
+
+def moments_of(trained: nn.Module) -> tuple[Tensor, Tensor]:
+    """What one look at the records has left: S and B over n, with noise."""
+    assert isinstance(trained, Fronted)
+    assert isinstance(trained.head, Moments)
+    return trained.head.released()
+
+
+def deviation_of(plan: Plan) -> float:
+    """Of the noise in an entry of B over n."""
+    return plan.noise_multiplier * plan.clip_norm / plan.normaliser
 
 
 def minimised(s: Tensor, b: Tensor, *, ridge: float) -> Tensor:

@@ -25,7 +25,12 @@ def check_mechanism(trust: Mapping[str, Any]) -> Iterator[Finding]:
         ok=same,
         detail="as stated" if same else f"mechanism implies {expected}, recorded are {recorded}",
     )
-    yield Finding.of(
+    yield sense_of(trust)
+
+
+def sense_of(trust: Mapping[str, Any]) -> Finding:
+    """Whether the parts of the mechanism agree with each other."""
+    return Finding.of(
         "mechanism makes sense",
         [
             *_steps(trust["mechanism"]),

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from privet.engine.assumptions import LIFELONG
 from privet.engine.fixed_parts import fixed_parts_of
 from privet.errors import InputError
 from privet.files import read_json
@@ -27,6 +28,7 @@ from privet.verification.files import (
 from privet.verification.finding import Finding, Verification
 from privet.verification.fixed_parts import check_fixed_parts, own_card
 from privet.verification.form import require_form
+from privet.verification.lifelong import check_lifelong
 from privet.verification.local import check_local, is_local
 from privet.verification.measured import check_measured
 from privet.verification.mechanism import check_mechanism
@@ -80,6 +82,9 @@ def _check_training(trust: Mapping[str, Any]) -> Iterator[Finding]:
         yield from check_unprotected(trust)
     elif is_local(trust):
         yield from check_local(trust)
+        yield from check_choice(trust)
+    elif LIFELONG in trust:
+        yield from check_lifelong(trust)
         yield from check_choice(trust)
     else:
         yield from check_mechanism(trust)

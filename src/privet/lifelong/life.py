@@ -1,0 +1,175 @@
+"""The folder of a stream that is being learned: its plan, its memory, its versions.
+
+OUT/versions/01, 02, ...   a release after every task
+OUT/scores.json            accuracy on every task after every task (public tests alone)
+OUT/internal/life.json     what was asked for, the plan, the ledger, the key of the coins
+OUT/internal/memory-01.npz what task 1 left to the memory
+"""
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from privet.errors import InputError
+from privet.files import make_folder, read_json, write_atomically, write_json
+from privet.ledger import Ledger, default_ledger_path
+from privet.lifelong.lifetime import Lifetime
+from privet.lifelong.memory import Kept, kept_of
+from privet.lifelong.metrics import Scores, score
+from privet.lifelong.stream import Stream
+from privet.privacy.randomness import KEY_BYTES, Randomness, SecretStream
+from privet.release import INTERNAL, MANIFEST, Release
+from privet.training.run_folder import WARNING
+
+VERSIONS: Final = "versions"
+SCORES: Final = "scores.json"
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Life:
+    """One stream in one folder.
+
+    `record` is what was asked for: method, analysis, settings, the plan of the memory.
+    """
+
+    folder: Path
+    stream: Stream
+    record: Mapping[str, Any]
+    ledger: Ledger
+
+    @classmethod
+    def begin(
+        cls,
+        folder: str | Path,
+        stream: Stream,
+        record: Mapping[str, Any],
+        ledger: Ledger | None,
+        *,
+        noise_seed: int | None,
+    ) -> "Life":
+        """In a new or empty folder."""
+        folder = Path(folder)
+        _require_free(folder)
+        ledger = ledger if ledger is not None else Ledger(default_ledger_path())
+        key = secrets.token_bytes(KEY_BYTES)
+        if noise_seed is not None:
+            key = Randomness.seeded(noise_seed).sampling.branch(purpose="coins", step=0).key
+        private = folder / INTERNAL
+        make_folder(private)
+        private.chmod(0o700)
+        write_atomically(private / "README", WARNING)
+        write_atomically(private / ".gitignore", b"*\n")
+        noted = {
+            **record,
+            "stream": dict(stream.reference),
+            "ledger": str(ledger.path.resolve()),
+            "coins": key.hex(),
+        }
+        write_json(private / "life.json", noted, private=True)
+        return cls(folder=folder, stream=stream, record=noted, ledger=ledger)
+
+    @classmethod
+    def reopen(cls, folder: str | Path, stream: Stream, ledger: Ledger | None = None) -> "Life":
+        """One that was begun."""
+        record = record_in(folder)
+        if ledger is None and not Path(record["ledger"]).exists():
+            raise InputError(
+                "the ledger of the stream is not there",
+                got=record["ledger"],
+                fix="restore it: the stream is charged to it",
+            )
+        ledger = ledger if ledger is not None else Ledger(record["ledger"])
+        return cls(folder=Path(folder), stream=stream, record=record, ledger=ledger)
+
+    def version(self, number: int) -> Path:
+        """The folder of the release after task `number`, from 1."""
+        return self.folder / VERSIONS / f"{number:02d}"
+
+    def internal(self, name: str) -> Path:
+        """A private file."""
+        return self.folder / INTERNAL / name
+
+    @property
+    def learned(self) -> int:
+        """Tasks whose version is there."""
+        number = 0
+        while (self.version(number + 1) / MANIFEST).exists():
+            number += 1
+        return number
+
+    @cached_property
+    def coins(self) -> SecretStream:
+        """Who is admitted to the memory; as secret as the noise."""
+        return SecretStream(bytes.fromhex(self.record["coins"]))
+
+    def lifetime(self) -> Lifetime:
+        """The plan, and the tasks that were learned under it."""
+        if self.learned == 0:
+            return Lifetime.from_json(self.record["lifetime"])
+        trust = read_json(self.version(self.learned) / "trust.json")
+        return Lifetime.from_json(trust["lifelong"])
+
+    def kept(self, number: int, *, chance: float) -> Kept:
+        """What a task left to the memory: written once, then read."""
+        path = self.internal(f"memory-{number:02d}.npz")
+        if not path.exists():
+            task = self.stream.tasks[number - 1]
+            kept_of(task, number, chance=chance, coins=self.coins).save(path)
+        return Kept.load(path)
+
+    def measured(self, release: Release) -> list[float]:
+        """Accuracy of a release on the test records of every task, known ones and those to come."""
+        found = []
+        for task in self.stream:
+            right = release.predict(task.data.test.x) == task.data.test.y
+            found.append(float(np.mean(right)))
+        return found
+
+    def write_scores(self, releases: Mapping[int, Release]) -> Scores:
+        """Accuracies after every task; public only where the test records are."""
+        public = all(task.data.test_is_public for task in self.stream)
+        path = self.folder / SCORES if public else self.internal(SCORES)
+        rows = json.loads(path.read_text())["accuracy"] if path.exists() else []
+        for number in range(len(rows) + 1, self.learned + 1):
+            release = releases.get(number) or Release.load(self.version(number))
+            rows.append(self.measured(release)[:number])
+        scores = score(rows)
+        write_json(
+            path,
+            {
+                "tasks": [task.name for task in self.stream][: len(rows)],
+                "accuracy": rows,
+                "average_accuracy": list(scores.average_accuracy),
+                "average_forgetting": list(scores.average_forgetting),
+            },
+            private=not public,
+        )
+        return scores
+
+
+def record_in(folder: str | Path) -> dict[str, Any]:
+    """What was asked for in a folder that was begun."""
+    path = Path(folder) / INTERNAL / "life.json"
+    if not path.exists():
+        raise InputError(
+            "no stream was begun here", got=folder, fix="begin one: privet lifelong fit ..."
+        )
+    return read_json(path)
+
+
+def _require_free(folder: Path) -> None:
+    if (folder / INTERNAL / "life.json").exists():
+        raise InputError(
+            "a stream is there already",
+            got=folder,
+            fix=f"go on with it: privet lifelong extend {folder}; or choose another --out",
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError("the folder is not empty", got=folder, fix="choose another --out")

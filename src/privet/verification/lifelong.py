@@ -1,0 +1,68 @@
+"""A version of a stream: its event must be the costliest lifetime that its plan allows.
+
+The card lists the steps of every task so far and how the memory is read. From these alone the
+lifetimes follow, and which of them costs most. The last task must be the one that the mechanism
+describes; what was asked for must cover what is stated.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from privet.engine.assumptions import LIFELONG
+from privet.lifelong.lifetime import Lifetime
+from privet.verification.finding import Finding
+from privet.verification.mechanism import sense_of
+from privet.verification.statements import events_of, proved
+
+SLACK: Final = 1e-3  # of one accountant's rounding against another's
+
+
+def check_lifelong(trust: Mapping[str, Any]) -> Iterator[Finding]:
+    """Events against lifetimes, lifetimes against mechanism and settings."""
+    lifetime = Lifetime.from_json(trust[LIFELONG])
+    yield Finding.of("events match the lifetimes", _events(trust, lifetime), otherwise="as stated")
+    yield Finding.of(
+        "lifetimes match the mechanism", _tasks(trust, lifetime), otherwise="the last task is this"
+    )
+    yield sense_of(trust)
+    yield Finding.of(
+        "settings match the lifetimes", _settings(trust, lifetime), otherwise="as asked for"
+    )
+
+
+def _events(trust: Mapping[str, Any], lifetime: Lifetime) -> Iterator[str]:
+    recorded = events_of(trust)
+    delta = trust["provenance"]["config"]["delta"]
+    worst, event = lifetime.worst(delta)
+    if recorded != [event]:
+        yield f"the lifetimes imply {event}, recorded are {recorded}"
+    if trust[LIFELONG]["costliest"] != worst:
+        yield f"units of task {worst} pay most, task {trust[LIFELONG]['costliest']} is named"
+
+
+def _tasks(trust: Mapping[str, Any], lifetime: Lifetime) -> Iterator[str]:
+    mechanism, last = trust["mechanism"], lifetime.tasks[-1]
+    steps = mechanism["steps"] + mechanism["redone_steps"]
+    for name, here, there in (
+        ("rate", last.rate, mechanism["sampling_rate"]),
+        ("steps", last.steps, steps),
+        ("noise", last.multiplier, mechanism["noise_multiplier"]),
+        ("number of tasks", len(lifetime.tasks), trust[LIFELONG]["number"]),
+    ):
+        if here != there:
+            yield f"{name} {here} in the lifetime, {there} in the mechanism"
+
+
+def _settings(trust: Mapping[str, Any], lifetime: Lifetime) -> Iterator[str]:
+    config = trust["provenance"]["config"]
+    for guarantee in proved(trust):
+        beyond = guarantee.epsilon > config["epsilon"] * (1 + SLACK)
+        if guarantee.adjacency == "add-remove" and beyond:
+            yield f"epsilon {config['epsilon']:g} was asked for, {guarantee.epsilon:g} is stated"
+    recall = lifetime.recall
+    if recall is None:
+        return
+    for name, here in (("admission", recall.admission), ("recall_rate", recall.first_rate)):
+        if not math.isclose(here, config[name]):
+            yield f"{name} {config[name]} was asked for, {here} is stated"
