@@ -28,6 +28,7 @@ from privet.commands.certify import certify
 from privet.commands.check import check
 from privet.commands.data import data_app
 from privet.commands.ledger import ledger_app
+from privet.commands.lifelong import lifelong_app
 from privet.commands.options import (
     OTHER_NAMES,
     Options,
@@ -61,6 +62,7 @@ app.command(certify)
 app.command(check)
 app.command(data_app)
 app.command(ledger_app)
+app.command(lifelong_app)
 app.command(study_app)
 app.command(synthesize_app)
 

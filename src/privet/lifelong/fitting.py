@@ -189,8 +189,12 @@ def extend(
 
 
 def _learn_all(life: Life, way: Way, settings: Any, watch: Callable[[Any], None] | None) -> Scores:
+    life.require_room()
+    for number in range(1, min(life.learned, len(life.stream)) + 1):
+        life.require_known(number)
     made = {}
     for number in range(life.learned + 1, len(life.stream) + 1):
+        life.require_known(number)
         made[number] = way.learn(life, settings, number, watch)
     return life.write_scores(made)
 

@@ -16,6 +16,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from privet.engine.origin import Origin
 from privet.errors import InputError
 from privet.files import make_folder, read_json, write_atomically, write_json
 from privet.ledger import Ledger, default_ledger_path
@@ -69,6 +70,7 @@ class Life:
         noted = {
             **record,
             "stream": dict(stream.reference),
+            "planned": len(stream),
             "ledger": str(ledger.path.resolve()),
             "coins": key.hex(),
         }
@@ -108,6 +110,40 @@ class Life:
     def coins(self) -> SecretStream:
         """Who is admitted to the memory; as secret as the noise."""
         return SecretStream(bytes.fromhex(self.record["coins"]))
+
+    def require_known(self, number: int) -> None:
+        """Note the records of a task before it is learned; refuse others in its place later.
+
+        Another cut of the same records would put a unit into two tasks, where one was promised.
+        """
+        path = self.internal(f"task-{number:02d}.json")
+        train = Origin.of(self.stream.tasks[number - 1].data).train
+        sealed = self.ledger.commitment(train, f"task {number}")
+        if not path.exists():
+            write_json(path, {"records": sealed}, private=True)
+        elif read_json(path)["records"] != sealed:
+            raise InputError(
+                f"task {number} has other records than when it was learned",
+                got=f"'{self.stream.tasks[number - 1].data.name}'",
+                expected="the stream as it began, perhaps with more tasks behind",
+                fix="give --records when a stream begins, so that more tasks do not cut it anew",
+            )
+
+    def require_room(self) -> None:
+        """Refuse tasks that the plan did not know, where it had to know all of them."""
+        known = self.record["planned"]
+        private = self.record["lifetime"] is not None
+        if private and len(self.stream) > known and not self._open_ended:
+            raise InputError(
+                "this stream was planned for the tasks that were known when it began",
+                got=f"{len(self.stream)} tasks",
+                expected=f"{known}",
+                fix="begin a new one with all tasks; streams of disjoint tasks may grow",
+            )
+
+    @property
+    def _open_ended(self) -> bool:
+        return not self.stream.shared and self.record["method"] not in ("dpsgd-agem", "joint")
 
     def lifetime(self) -> Lifetime:
         """The plan, and the tasks that were learned under it."""

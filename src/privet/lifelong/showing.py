@@ -1,0 +1,36 @@
+"""What a folder of versions says: accuracies, forgetting, what a lifetime costs."""
+
+from pathlib import Path
+from typing import Any
+
+from privet.errors import InputError
+from privet.files import read_json, write_atomically
+from privet.lifelong.life import SCORES, VERSIONS, record_in
+from privet.lifelong.plot import accuracy_plot
+from privet.release import INTERNAL, MANIFEST
+from privet.reports.card import statements
+
+
+def told(folder: str | Path) -> dict[str, Any]:
+    """All of it as plain values; draws `accuracy.svg` beside the scores."""
+    folder, record = Path(folder), record_in(folder)
+    latest = sorted((folder / VERSIONS).glob(f"*/{MANIFEST}"))
+    if not latest:
+        raise InputError("no task was learned yet", got=folder, fix="privet lifelong extend")
+    places = [path for path in (folder / SCORES, folder / INTERNAL / SCORES) if path.exists()]
+    scores = read_json(places[0]) if places else {"accuracy": []}
+    if places:
+        write_atomically(places[0].with_name("accuracy.svg"), accuracy_plot(scores["accuracy"]))
+    trust = read_json(latest[-1].parent / "trust.json")
+    return {
+        "folder": str(folder),
+        "method": record["method"],
+        "analysis": record["analysis"],
+        "stream": trust["data"]["name"].rpartition("/")[0],
+        "versions": [path.parent.name for path in latest],
+        **scores,
+        "privacy": [
+            f"{one.basis} {one.terms}, {one.neighbours}, for its whole lifetime"
+            for one in statements(trust)
+        ],
+    }

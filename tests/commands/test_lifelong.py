@@ -1,0 +1,82 @@
+"""`privet lifelong` on the command line."""
+
+import json
+
+import pytest
+
+from privet.cli import main
+from privet.release import Release
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    said = capsys.readouterr()
+    return ended.value.code, said.out, said.err
+
+
+QUICK = ("--n-tasks", "2", "--records", "100", "--model", "linear", "--epochs", "1")
+
+
+def test_a_stream_from_start_to_verified_versions(capsys, tmp_path):
+    out = tmp_path / "life"
+    target = ("--epsilon", "3", "--horizon", "3", "--out", str(out))
+    code, said, _ = run(capsys, "lifelong", "fit", "l2dp", *QUICK, *target, "--json")
+    assert code == 0
+    found = json.loads(said)
+    assert found["versions"] == ["01", "02"]
+    assert [len(row) for row in found["accuracy"]] == [1, 2]
+    assert found["privacy"] == [
+        "proved (ε = 3, δ = 1e-05), adding or removing one example, for its whole lifetime"
+    ]
+    assert (out / "accuracy.svg").read_bytes().startswith(b"<?xml")
+    assert run(capsys, "verify", str(out / "versions" / "02"))[0] == 0
+    code, said, _ = run(capsys, "lifelong", "extend", str(out), "--n-tasks", "3")
+    assert code == 0
+    assert "version 03" in said
+    assert Release.load(out / "versions" / "03").privacy.epsilon <= 3.003
+    code, said, _ = run(capsys, "lifelong", "show", str(out))
+    assert code == 0
+    assert "forgetting" in said
+
+
+def test_more_tasks_that_would_cut_the_records_anew_are_refused(capsys, tmp_path):
+    out = str(tmp_path / "life")
+    run(capsys, "lifelong", "fit", "agem", "--n-tasks", "2", "--epochs", "1",
+        "--model", "linear", "--out", out)  # fmt: skip
+    code, _, said = run(capsys, "lifelong", "extend", out, "--n-tasks", "3")
+    assert code == 2
+    assert "--records" in said
+
+
+def test_listings(capsys):
+    code, said, _ = run(capsys, "lifelong", "methods", "--json")
+    assert code == 0
+    assert {row["name"] for row in json.loads(said)} == {
+        *("l2dp", "dpsgd-agem", "agem", "er", "ewc", "naive", "joint"),
+    }
+    code, said, _ = run(capsys, "lifelong", "streams", "--json")
+    assert code == 0
+    assert {"permuted-digits", "hapt-rates"} <= {row["name"] for row in json.loads(said)}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("fit", "l2dp", "--out", "x"), "no privacy target"),
+        (("fit", "l2dp", "--epsilon", "0", "--out", "x"), "epsilon"),
+        (("fit", "l2dp", "--epsilon", "2", "--delta", "1", "--out", "x"), "delta"),
+        (("fit", "l2dp", "--epsilon", "2", "--tasks", "permuted", "--out", "x"), "unknown stream"),
+        (("fit", "nope", "--epsilon", "2", "--out", "x"), "unknown method"),
+        (("extend", "nowhere"), "no stream was begun"),
+        (("show", "nowhere"), "no stream was begun"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(capsys, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "lifelong", *words)
+    assert code == 2
+    assert out == ""
+    assert said in err
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1

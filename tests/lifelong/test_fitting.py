@@ -1,0 +1,294 @@
+"""Whole streams: versions that verify, what the ledger is charged, and going on after a crash."""
+
+import json
+import shutil
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import dp_accounting as dp
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small_streams import QUICK, small_stream
+
+from privet.errors import BudgetExceeded, CheckFailed, InputError
+from privet.files import read_json
+from privet.ledger import Ledger
+from privet.lifelong.fitting import WAYS, all_at_once, extend, find_way, fit
+from privet.release import Release
+from privet.verification import verify
+
+TARGET = {"epsilon": 3.0, "delta": 1e-5}
+NEAR = {"horizon": 3}  # the accountant has less to compose
+
+
+REMEMBERING = (("l2dp", "sound"), ("er", "sound"))
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with closing(Ledger(tmp_path / "ledger.db")) as opened:
+        yield opened
+
+
+def weights(folder, number):
+    model = Release.load(folder / "versions" / f"{number:02d}").model
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize(("method", "analysis"), list(WAYS), ids=[f"{m}-{a}" for m, a in WAYS])
+def test_every_method_leaves_versions_that_verify(tmp_path, ledger, method, analysis):
+    target = TARGET if analysis == "sound" else {}
+    out = tmp_path / "life"
+    stream, near = small_stream(2), NEAR if (method, analysis) in REMEMBERING else {}
+    options = {**target, **near, **QUICK}
+    scores = fit(method, stream, out=out, ledger=ledger, analysis=analysis, **options)
+    versions = sorted((out / "versions").iterdir())
+    assert len(versions) == (1 if method == "joint" else 2)
+    assert len(scores.average_accuracy) == len(versions)
+    for version in versions:
+        found = verify(version, ledger=ledger)
+        assert found.ok, [f.detail for f in found.findings if not f.ok]
+        trust = read_json(version / "trust.json")
+        assert trust["method"] == method
+        if analysis == "sound":
+            assert trust["privacy"][0]["epsilon"] <= 3.0 * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_objectives_cost_what_one_look_costs(tmp_path, ledger, shared):
+    out = tmp_path / "life"
+    options = {"features": 16, "memory": "objective", **TARGET}
+    fit("l2dp", images(3, shared=shared), out=out, ledger=ledger, **options)
+    for number in (1, 2, 3):
+        version = out / "versions" / f"{number:02d}"
+        assert verify(version, ledger=ledger).ok
+        trust = read_json(version / "trust.json")
+        multiplier = trust["mechanism"]["noise_multiplier"]
+        looks = number if shared else 1
+        exact = dp.pld.privacy_loss_distribution.from_gaussian_mechanism(
+            multiplier / np.sqrt(looks)
+        ).get_epsilon_for_delta(1e-5)
+        assert trust["privacy"][0]["epsilon"] == pytest.approx(exact, rel=1e-3)
+
+
+def images(tasks, *, shared):
+    from privet.lifelong.tasks import load_stream
+
+    return load_stream("permuted-digits", n_tasks=tasks, records=60, shared=shared)
+
+
+def test_the_ledger_has_the_steps_and_the_memory_of_every_task(tmp_path, ledger):
+    out = tmp_path / "life"
+    fit("l2dp", small_stream(3), out=out, ledger=ledger, horizon=3, **TARGET, **QUICK)
+    for number, reads in ((1, 2), (2, 1), (3, 0)):
+        account = ledger.account(f"made-up/{number}")
+        own = [run for run in account.runs if "memory" not in run.label]
+        memory = [run for run in account.runs if "memory" in run.label]
+        assert [(run.charged, run.planned, run.status) for run in own] == [(6, 6, "settled")]
+        assert len(memory) == (1 if reads else 0)
+        for run in memory:
+            assert (run.charged, run.status) == (1, "settled")
+            assert run.step_event.sampling_probability == 0.2
+            inside = run.step_event.event.events
+            assert sum(part.count for part in inside) == 6 * reads
+
+
+def test_a_cap_has_room_for_a_lifetime_or_refuses_before_anything_is_learned(tmp_path, ledger):
+    stream = small_stream(2)
+    ledger.open_account("made-up/1")
+    ledger.cap("made-up/1", 0.5, 1e-5)
+    with pytest.raises(BudgetExceeded):
+        fit("l2dp", stream, out=tmp_path / "a", ledger=ledger, **NEAR, **TARGET, **QUICK)
+    assert not list((tmp_path / "a").glob("versions/*/manifest.json"))
+    ledger.cap("made-up/1", 60.0, 1e-5)
+    fit("l2dp", stream, out=tmp_path / "b", ledger=ledger, **NEAR, **TARGET, **QUICK)
+    assert 0.5 < ledger.account("made-up/1").spent_epsilon < 60
+
+
+class Killed(BaseException):
+    """Stands for a process that dies."""
+
+
+@pytest.mark.parametrize("method", ["l2dp", "ewc", "er"])
+def test_a_killed_task_goes_on_bit_for_bit(tmp_path, ledger, method):
+    def killed_at(count):
+        seen = [0]
+
+        def watch(_):
+            seen[0] += 1
+            if seen[0] == count:
+                raise Killed
+
+        return watch
+
+    options = {"noise_seed": 5, "checkpoint_every": 2, **NEAR, **TARGET, **QUICK}
+    fit(method, small_stream(3), out=tmp_path / "whole", ledger=ledger, **options)
+    with pytest.raises(Killed):
+        fit(method, small_stream(3, name="again"), out=tmp_path / "cut", ledger=ledger,
+            watch=killed_at(10), **options)  # fmt: skip
+    assert (tmp_path / "cut" / "versions" / "01" / "manifest.json").exists()
+    extend(tmp_path / "cut", stream=small_stream(3, name="again"), ledger=ledger)
+    for number in (1, 2, 3):
+        same = torch.equal(weights(tmp_path / "cut", number), weights(tmp_path / "whole", number))
+        assert same, number
+
+
+def test_the_memory_is_not_read_twice_in_two_ways(tmp_path, ledger):
+    """A journal that tells of another reading stops the run."""
+
+    def die(trainer):
+        if trainer.next_step == 3 and (tmp_path / "life" / "versions" / "02").exists():
+            raise Killed
+
+    options = {"checkpoint_every": 100, **NEAR, **TARGET, **QUICK}
+    with pytest.raises(Killed):
+        fit("l2dp", small_stream(2), out=tmp_path / "life", ledger=ledger, watch=die, **options)
+    journal = tmp_path / "life" / "versions" / "02" / "internal" / "recalled.log"
+    lines = journal.read_text().splitlines()
+    assert len(lines) == 3
+    journal.write_text("\n".join(["0 " + "0" * 32, *lines[1:]]) + "\n")
+    with pytest.raises(CheckFailed, match="the memory was read before"):
+        extend(tmp_path / "life", stream=small_stream(2), ledger=ledger)
+
+
+def test_a_task_more_changes_no_version_that_is_there(tmp_path, ledger):
+    out = tmp_path / "life"
+    fit("l2dp", small_stream(2), out=out, ledger=ledger, **NEAR, **TARGET, **QUICK)
+    before = {p.name: (p / "manifest.json").read_bytes() for p in (out / "versions").iterdir()}
+    stated = read_json(out / "versions" / "02" / "trust.json")["privacy"][0]["epsilon"]
+    extend(out, stream=small_stream(3), ledger=ledger)
+    after = {p.name: (p / "manifest.json").read_bytes() for p in (out / "versions").iterdir()}
+    assert {name: after[name] for name in before} == before
+    assert set(after) == {"01", "02", "03"}
+    new = read_json(out / "versions" / "03" / "trust.json")
+    assert new["privacy"][0]["epsilon"] == pytest.approx(stated, rel=1e-6)
+    assert verify(out / "versions" / "03", ledger=ledger).ok
+
+
+def test_another_cut_of_the_records_is_refused(tmp_path, ledger):
+    out = tmp_path / "life"
+    fit("l2dp", small_stream(2), out=out, ledger=ledger, **NEAR, **TARGET, **QUICK)
+    with pytest.raises(InputError, match="other records than when it was learned"):
+        extend(out, stream=small_stream(3, n=50), ledger=ledger)
+
+
+def test_a_shared_stream_does_not_grow(tmp_path, ledger):
+    out = tmp_path / "life"
+    fit("naive", small_stream(2, shared=True), out=out, ledger=ledger, **TARGET, **QUICK)
+    with pytest.raises(InputError, match="planned for the tasks that were known"):
+        extend(out, stream=small_stream(3, shared=True), ledger=ledger)
+
+
+def test_a_shared_stream_pays_for_every_task(tmp_path, ledger):
+    costs = {}
+    for shared in (False, True):
+        out = tmp_path / f"life-{shared}"
+        stream = small_stream(3, shared=shared, name=f"s{shared}")
+        fit("l2dp", stream, out=out, ledger=ledger, **NEAR, **TARGET, **QUICK)
+        trust = read_json(out / "versions" / "03" / "trust.json")
+        costs[shared] = trust["mechanism"]["noise_multiplier"]
+        assert trust["lifelong"]["shared"] is shared
+    assert costs[True] > 1.3 * costs[False]
+
+
+@pytest.fixture(scope="module")
+def second_version(tmp_path_factory):
+    """Made once, to be copied."""
+    folder = tmp_path_factory.mktemp("stream")
+    with closing(Ledger(folder / "ledger.db")) as opened:
+        options = {**NEAR, **TARGET, **QUICK}
+        fit("l2dp", small_stream(2), out=folder / "life", ledger=opened, **options)
+    return folder / "life" / "versions" / "02"
+
+
+def test_the_version_that_is_changed_below_holds_as_it_is(second_version):
+    assert verify(second_version).ok
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (lambda t: t["lifelong"]["tasks"][0].update(multiplier=9.0), "events match the lifetimes"),
+        (lambda t: t["lifelong"]["recall"].update(admission=0.01), "events match the lifetimes"),
+        (lambda t: t["lifelong"]["recall"].update(horizon=2), "events match the lifetimes"),
+        (lambda t: t["mechanism"].update(noise_multiplier=9.0), "lifetimes match the mechanism"),
+        (lambda t: t["provenance"]["config"].update(admission=0.9), "settings match the lifetimes"),
+        (lambda t: t["provenance"]["config"].update(epsilon=0.1), "settings match the lifetimes"),
+        (lambda t: t["privacy"][0].update(epsilon=0.5), "epsilon"),
+    ],
+)
+def test_a_card_that_was_changed_is_found_out(tmp_path, second_version, change, finding):
+    version = tmp_path / "changed"
+    shutil.copytree(second_version, version)
+    trust = read_json(version / "trust.json")
+    change(trust)
+    (version / "trust.json").write_text(json.dumps(trust))
+    wrong = [f.check for f in verify(version).findings if not f.ok]
+    assert any(check.startswith(finding) for check in wrong), wrong
+
+
+def test_known_noise_gets_no_epsilon(tmp_path, ledger):
+    out = tmp_path / "life"
+    options = {"noise_seed": 1, **NEAR, **TARGET, **QUICK}
+    fit("l2dp", small_stream(2), out=out, ledger=ledger, **options)
+    trust = read_json(out / "versions" / "02" / "trust.json")
+    assert trust["privacy"] == []
+    assert "known seed" in trust["withheld"][0]
+    events = {run.step_event for run in ledger.account("made-up/1").runs}
+    assert events == {dp.NonPrivateDpEvent()}
+
+
+def test_all_at_once_is_one_unit_an_image_where_tasks_share_them():
+    whole = all_at_once(small_stream(3, shared=True))
+    (task,) = whole.tasks
+    assert len(task.data.train) == 180
+    assert task.data.nominal_size == 60
+    assert (np.bincount(task.data.train.units) == 3).all()
+    apart = all_at_once(small_stream(3)).tasks[0].data
+    assert apart.nominal_size == 180
+    assert apart.train.units is None
+
+
+@pytest.mark.parametrize(
+    ("method", "analysis", "memory", "said"),
+    [
+        ("gem", None, "episodic", "unknown method"),
+        ("agem", "sound", "episodic", "no such analysis"),
+        ("er", None, "objective", "no memory of objectives"),
+        ("l2dp", None, "holographic", "unknown memory"),
+    ],
+)
+def test_what_there_is_not(method, analysis, memory, said):
+    with pytest.raises(InputError, match=said):
+        find_way(method, analysis, memory)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "said"),
+    [
+        ("l2dp", {}, "no privacy target"),
+        ("agem", {"epsilon": 2.0}, "takes no target"),
+        ("l2dp", {"epsilon": 2.0, "warp": 9}, "no such setting"),
+        ("l2dp", {"epsilon": 2.0, "admission": 0.0}, "bad admission"),
+        ("l2dp", {"epsilon": 2.0, "canaries": 10}, "independent noise"),
+        ("l2dp", {"epsilon": 2.0, "horizon": 1}, "horizon is nearer"),
+        ("l2dp", {"epsilon": -1.0}, "epsilon"),
+    ],
+)
+def test_bad_wishes_are_refused_before_a_folder_is_made(tmp_path, ledger, method, options, said):
+    with pytest.raises(InputError, match=said):
+        fit(method, small_stream(2), out=tmp_path / "life", ledger=ledger, **options)
+    assert not (tmp_path / "life").exists()
+    assert ledger.names() == []
+
+
+def test_a_folder_that_is_taken_is_refused(tmp_path, ledger):
+    fit("agem", small_stream(1), out=tmp_path / "life", ledger=ledger, **QUICK)
+    with pytest.raises(InputError, match="a stream is there already"):
+        fit("agem", small_stream(1), out=tmp_path / "life", ledger=ledger, **QUICK)
+    with pytest.raises(InputError, match="no stream was begun"):
+        extend(tmp_path / "nothing")
