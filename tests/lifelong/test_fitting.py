@@ -68,7 +68,7 @@ def test_objectives_cost_what_one_look_costs(tmp_path, ledger, shared):
         assert verify(version, ledger=ledger).ok
         trust = read_json(version / "trust.json")
         multiplier = trust["mechanism"]["noise_multiplier"]
-        looks = number if shared else 1
+        looks = 3 if shared else 1  # all that are planned, from the first version on
         exact = dp.pld.privacy_loss_distribution.from_gaussian_mechanism(
             multiplier / np.sqrt(looks)
         ).get_epsilon_for_delta(1e-5)
@@ -292,3 +292,67 @@ def test_a_folder_that_is_taken_is_refused(tmp_path, ledger):
         fit("agem", small_stream(1), out=tmp_path / "life", ledger=ledger, **QUICK)
     with pytest.raises(InputError, match="no stream was begun"):
         extend(tmp_path / "nothing")
+
+
+def test_facts_that_were_learned_are_refused_everywhere(tmp_path, ledger):
+    from dataclasses import replace
+
+    from privet.data.dataset import LearnedFact
+    from privet.lifelong.stream import Stream, Task
+
+    whole = small_stream(2)
+    learned = replace(whole.tasks[1].data, learned=(LearnedFact(name="bounds", epsilon=5.0),))
+    stream = Stream(
+        name="made-up", tasks=(whole.tasks[0], Task(name="2", data=learned)), shared=False
+    )
+    for method, options in (("joint", QUICK), ("naive", QUICK), ("l2dp", {"memory": "objective"})):
+        with pytest.raises(InputError, match="learned privately"):
+            fit(method, stream, out=tmp_path / method, ledger=ledger, **TARGET, **options)
+    fit("naive", small_stream(1), out=tmp_path / "life", ledger=ledger, **TARGET, **QUICK)
+    with pytest.raises(InputError, match="learned privately"):
+        extend(tmp_path / "life", stream=stream, ledger=ledger)
+
+
+@pytest.mark.parametrize("method", ["l2dp", "naive"])
+def test_every_version_of_a_shared_stream_states_the_whole_lifetime(tmp_path, ledger, method):
+    out = tmp_path / "life"
+    fit(method, small_stream(2, shared=True), out=out, ledger=ledger, **TARGET, **QUICK)
+    stated = [
+        read_json(out / "versions" / number / "trust.json")["privacy"][0]["epsilon"]
+        for number in ("01", "02")
+    ]
+    assert stated[0] == pytest.approx(stated[1], rel=1e-9)
+    assert stated[0] == pytest.approx(3.0, rel=1e-3)
+
+
+def test_a_deleted_or_copied_task_does_not_read_the_memory_again(tmp_path, ledger):
+    out, copied = tmp_path / "life", tmp_path / "copy"
+    fit("l2dp", small_stream(1), out=out, ledger=ledger, **NEAR, **TARGET, **QUICK)
+    shutil.copytree(out, copied)
+    extend(out, stream=small_stream(2), ledger=ledger)
+    shutil.rmtree(out / "versions" / "02")
+    for folder in (out, copied):
+        with pytest.raises(InputError, match="learned before, or begun"):
+            extend(folder, stream=small_stream(2), ledger=ledger)
+
+
+def test_other_identities_are_other_records(tmp_path, ledger):
+    from privet.lifelong.stream import Stream, Task
+
+    out, stream = tmp_path / "life", small_stream(2, shared=True)
+    fit("naive", stream, out=out, ledger=ledger, **TARGET, **QUICK)
+    renamed = tuple(
+        Task(name=t.name, data=t.data, identities=t.identities[::-1].copy()) for t in stream
+    )
+    with pytest.raises(InputError, match="other records than when it was learned"):
+        extend(out, stream=Stream(name="made-up", tasks=renamed, shared=True), ledger=ledger)
+
+
+def test_a_card_that_hides_its_memory_is_found_out(tmp_path, second_version):
+    version = tmp_path / "changed"
+    shutil.copytree(second_version, version)
+    trust = read_json(version / "trust.json")
+    trust["lifelong"]["recall"] = None
+    (version / "trust.json").write_text(json.dumps(trust))
+    details = [f.detail for f in verify(version).findings if not f.ok]
+    assert any("reads a memory" in detail for detail in details)

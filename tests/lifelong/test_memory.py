@@ -111,3 +111,10 @@ def test_there_and_back_on_disk(tmp_path):
         Kept.load(tmp_path / "memory.npz")
     with pytest.raises(InputError, match="not there"):
         Kept.load(tmp_path / "other.npz")
+
+
+def test_identities_may_be_as_long_as_hashes():
+    task = small_stream(1, shared=True).tasks[0]
+    long = np.arange(60) * 2**57 + 12345
+    chosen = admitted(Task(name="1", data=task.data, identities=long), 1, chance=0.5, coins=COINS)
+    assert 10 < chosen.sum() < 50

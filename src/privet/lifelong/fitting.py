@@ -146,6 +146,7 @@ def fit(
         options: the method's settings.
     """
     analysis, way = find_way(method, analysis, memory)
+    planning.require_declared(stream)
     settings = way.settings(**_asked(method, way, epsilon, delta, options))
     stream = all_at_once(stream) if method == JOINT else stream
     record = {
@@ -183,6 +184,7 @@ def extend(
         reference = dict(record["stream"])
         reference |= {} if n_tasks is None else {"n_tasks": n_tasks}
         stream = load_stream(**reference)
+    planning.require_declared(stream)
     stream = all_at_once(stream) if record["method"] == JOINT else stream
     settings = way.settings(**record["settings"])
     return _learn_all(Life.reopen(out, stream, ledger), way, settings, watch)

@@ -16,7 +16,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from privet.engine.origin import Origin
+from privet.engine.origin import Origin, name_of
 from privet.errors import InputError
 from privet.files import make_folder, read_json, write_atomically, write_json
 from privet.ledger import Ledger, default_ledger_path
@@ -117,8 +117,10 @@ class Life:
         Another cut of the same records would put a unit into two tasks, where one was promised.
         """
         path = self.internal(f"task-{number:02d}.json")
-        train = Origin.of(self.stream.tasks[number - 1].data).train
-        sealed = self.ledger.commitment(train, f"task {number}")
+        task = self.stream.tasks[number - 1]
+        whose = "" if task.identities is None else name_of([task.identities])
+        content = f"{Origin.of(task.data).train}|{whose}|{self.stream.shared}"
+        sealed = self.ledger.commitment(content, f"task {number}")
         if not path.exists():
             write_json(path, {"records": sealed}, private=True)
         elif read_json(path)["records"] != sealed:
@@ -128,6 +130,25 @@ class Life:
                 expected="the stream as it began, perhaps with more tasks behind",
                 fix="give --records when a stream begins, so that more tasks do not cut it anew",
             )
+
+    def run_of(self, number: int) -> str:
+        """The name of a task in the ledger; refused if its steps were taken before.
+
+        It follows from the key of the stream. So a task whose folder was deleted, or a copy of the
+        whole folder, cannot read the memory a second time: what was charged covers one reading.
+        """
+        for attempt in range(100):
+            address = f"{number}|{attempt}".encode()
+            name = self.coins.digest(address, purpose="name of a task").hex()[:16]
+            if not self.ledger.knows(name):
+                return name
+            if self.ledger.run(name).charged > 0:
+                break
+        raise InputError(
+            f"task {number} was learned before, or begun, and its folder is gone",
+            got=self.version(number),
+            fix="restore the folder; the memory is read once by every task, as was charged",
+        )
 
     def require_room(self) -> None:
         """Refuse tasks that the plan did not know, where it had to know all of them."""

@@ -38,7 +38,7 @@ grow, and neither does the rate fall.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Self, final
 
@@ -46,7 +46,7 @@ import dp_accounting as dp
 
 from privet.errors import InputError
 from privet.guarantee import Adjacency
-from privet.privacy.accounting import COARSE_INTERVAL, DpEvent, epsilon_of, sampled_gaussian
+from privet.privacy.accounting import DpEvent, epsilon_of, sampled_gaussian
 
 
 @final
@@ -120,15 +120,20 @@ class Recall:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Lifetime:
-    """The tasks that were learned so far, and the plan for those to come."""
+    """The tasks that were learned so far, and the plan for those to come.
+
+    `planned` has all tasks of a shared stream, whose units pay for every one of them, from the
+    first version on; it is empty where tasks are disjoint.
+    """
 
     tasks: tuple[Own, ...]
     recall: Recall | None
     shared: bool
+    planned: tuple[Own, ...] = ()
 
     def after(self, own: Own) -> Self:
         """With one task more."""
-        return type(self)(tasks=(*self.tasks, own), recall=self.recall, shared=self.shared)
+        return replace(self, tasks=(*self.tasks, own))
 
     def event(self, task: int, *, known: bool = False, until: int | None = None) -> DpEvent:
         """What happens to a unit of a task; of a shared stream, to one that is in every task.
@@ -138,7 +143,8 @@ class Lifetime:
             known: whether it is known to be in the memory: the bound for a unit that was put there.
             until: the last task that is counted; default: all that the plan allows.
         """
-        own = self.tasks if self.shared else self.tasks[task - 1 : task]
+        all_of_them = (*self.tasks, *self.planned[len(self.tasks) :])
+        own = all_of_them if self.shared else self.tasks[task - 1 : task]
         parts = [one.event for one in own]
         if self.recall is not None:
             first = 2 if self.shared else task + 1
@@ -167,7 +173,7 @@ class Lifetime:
         """The task whose units pay most, and what they pay."""
         tasks = list(self.candidates())
         if len(tasks) > 1:
-            tasks.sort(key=lambda task: self.epsilon(task, delta, interval=COARSE_INTERVAL))
+            tasks.sort(key=lambda task: self.epsilon(task, delta))
         return tasks[-1], self.event(tasks[-1])
 
     def epsilon(self, task: int, delta: float, **how: Any) -> float:
@@ -188,6 +194,7 @@ class Lifetime:
                 tasks=tuple(Own(**own) for own in record["tasks"]),
                 recall=None if recall is None else Recall(**recall),
                 shared=bool(record["shared"]),
+                planned=tuple(Own(**own) for own in record["planned"]),
             )
         except (KeyError, TypeError) as error:
             raise InputError("malformed record of a lifetime", got=repr(error)) from None

@@ -30,10 +30,14 @@ def admitted(task: Task, number: int, *, chance: float, coins: SecretStream) -> 
         own = coins.branch(purpose=ADMISSION, step=number)
         tossed = own.uniform(task.data.train.n_units, purpose=ADMISSION, step=0)
         return np.asarray((tossed < chance)[owners])
-    # Addressed by identity: the same unit has the same coin in every task.
-    most = int(task.identities.max(initial=0)) + 1
-    tossed = coins.uniform(most, purpose=ADMISSION, step=0)
-    return np.asarray((tossed < chance)[task.identities][owners])
+    lucky = np.array([_coin(identity, coins) < chance for identity in task.identities.tolist()])
+    return np.asarray(lucky.astype(bool)[owners])
+
+
+def _coin(identity: int, coins: SecretStream) -> float:
+    """In [0, 1), by identity alone: the same unit has the same coin in every task."""
+    drawn = coins.digest(identity.to_bytes(8, "little", signed=True), purpose=ADMISSION)
+    return (int.from_bytes(drawn[:8], "little") >> 11) * 2.0**-53
 
 
 @final

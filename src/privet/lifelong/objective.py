@@ -52,7 +52,8 @@ from privet.training.run_folder import RunFolder
 
 def begun(stream: Stream, settings: ObjectiveSettings) -> Lifetime:
     """No memory of records, so nothing is planned but the tasks' own looks."""
-    return Lifetime(tasks=(), recall=None, shared=stream.shared)
+    planned = (own_look(stream, settings),) * len(stream) if stream.shared else ()
+    return Lifetime(tasks=(), recall=None, shared=stream.shared, planned=planned)
 
 
 def own_look(stream: Stream, settings: ObjectiveSettings) -> Own:
@@ -95,7 +96,8 @@ def learn(
 
 def _begin(life: Life, settings: ObjectiveSettings, number: int) -> tuple[Books, PrivateTrainer]:
     data = life.stream.tasks[number - 1].data
-    own = own_look(life.stream, settings)
+    planned = life.lifetime().planned
+    own = planned[number - 1] if planned else own_look(life.stream, settings)
     plan = Plan(
         steps=1,
         sampling_rate=1.0,
@@ -106,7 +108,9 @@ def _begin(life: Life, settings: ObjectiveSettings, number: int) -> tuple[Books,
         unit=data.unit,
     )
     record = record_of(settings, plan, None)
-    books = Books.begin(record, data, out=life.version(number), ledger=life.ledger)
+    books = Books.begin(
+        record, data, out=life.version(number), ledger=life.ledger, run_id=life.run_of(number)
+    )
     randomness = fresh_randomness(settings)
     try:
         account = books.open_account(data, plan, method=settings.method, private=randomness.secret)

@@ -48,6 +48,17 @@ def turn_of(data: Dataset, settings: StreamSettings) -> Turn:
 
 def begun(stream: Stream, settings: StreamSettings) -> Lifetime:
     """Of a stream before its first task: the plan of the memory, no task yet."""
+    horizon = horizon_of(stream, settings)
+    if not settings.remembers or horizon < 2:
+        return _with_all(Lifetime(tasks=(), recall=None, shared=stream.shared), stream, settings)
+    recall = _recall(settings, turn_of(stream.tasks[0].data, settings), horizon, stream.shared)
+    multiplier = _summed(settings, recall) if settings.adds_up else _joint(stream, settings, recall)
+    made = Lifetime(tasks=(), recall=_with_noise(recall, multiplier), shared=stream.shared)
+    return _with_all(made, stream, settings)
+
+
+def require_declared(stream: Stream) -> None:
+    """Refuse tasks whose facts were learned from records: nobody counts that over a stream."""
     for task in stream:
         if task.data.learned:
             raise InputError(
@@ -55,12 +66,15 @@ def begun(stream: Stream, settings: StreamSettings) -> Lifetime:
                 got=f"task '{task.name}'",
                 fix="declare its bounds, classes and size",
             )
-    horizon = horizon_of(stream, settings)
-    if not settings.remembers or horizon < 2:
-        return Lifetime(tasks=(), recall=None, shared=stream.shared)
-    recall = _recall(settings, turn_of(stream.tasks[0].data, settings), horizon, stream.shared)
-    multiplier = _summed(settings, recall) if settings.adds_up else _joint(stream, settings, recall)
-    return Lifetime(tasks=(), recall=_with_noise(recall, multiplier), shared=stream.shared)
+
+
+def _with_all(lifetime: Lifetime, stream: Stream, settings: StreamSettings) -> Lifetime:
+    """Of a shared stream the plan of every task: a unit pays for all of them from the first on."""
+    if not stream.shared:
+        return lifetime
+    return replace(
+        lifetime, planned=tuple(_own(lifetime, stream, settings, n) for n in range(len(stream)))
+    )
 
 
 def horizon_of(stream: Stream, settings: StreamSettings) -> int:
@@ -85,6 +99,12 @@ def horizon_of(stream: Stream, settings: StreamSettings) -> int:
 def next_own(lifetime: Lifetime, stream: Stream, settings: StreamSettings) -> Own:
     """The steps of the next task, with the noise that keeps the target."""
     number = len(lifetime.tasks)
+    if lifetime.planned:
+        return lifetime.planned[number]
+    return _own(lifetime, stream, settings, number)
+
+
+def _own(lifetime: Lifetime, stream: Stream, settings: StreamSettings, number: int) -> Own:
     turn = turn_of(stream.tasks[number].data, settings)
     same = [own for own in lifetime.tasks if (own.rate, own.steps) == (turn.rate, turn.steps)]
     if same:  # fewer tasks will read it than its like: what was enough there is enough here

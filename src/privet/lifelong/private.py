@@ -92,7 +92,8 @@ def _begin(life: Life, settings: StreamSettings, number: int) -> tuple[Books, di
     plan = plan_of(own, data, settings)
     record = record_of(settings, plan, None) | {"own": asdict(own), "memory_run": new_run_id()}
     folder = life.version(number)
-    return Books.begin(record, data, out=folder, ledger=life.ledger), record
+    run_id = life.run_of(number)
+    return Books.begin(record, data, out=folder, ledger=life.ledger, run_id=run_id), record
 
 
 def _trainer(

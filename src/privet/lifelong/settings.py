@@ -68,8 +68,7 @@ class StreamSettings(Settings):
                 raise InputError(
                     f"bad {name}", got=getattr(self, name), expected="above 0, at most 1"
                 )
-        if not 0 <= self.consolidation < float("inf"):
-            raise InputError("bad consolidation", got=self.consolidation, expected="at least 0")
+        require_springs(self.consolidation, self.optimizer)
         if self.horizon is not None and self.horizon < 1:
             raise InputError("bad horizon", got=self.horizon, expected="a number of tasks")
         require_as_it_is(self)
@@ -162,6 +161,12 @@ class PlainStreamSettings(PlainSettings):
     }
     _counts: ClassVar[tuple[str, ...]] = (*PlainSettings._counts, "recall_batch")
 
+    def _check_together(self) -> None:
+        super()._check_together()
+        require_springs(self.consolidation, self.optimizer)
+        if not 0 < self.admission <= 1:
+            raise InputError("bad admission", got=self.admission, expected="above 0, at most 1")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlainReplay(PlainStreamSettings):
@@ -182,6 +187,14 @@ class PlainConsolidated(PlainAlone):
     """Elastic weight consolidation."""
 
     consolidation: float = 1.0
+
+
+def require_springs(consolidation: float, optimizer: str) -> None:
+    """A weight that makes sense, and an optimiser whose state has room for what mattered."""
+    if not 0 <= consolidation < float("inf"):
+        raise InputError("bad consolidation", got=consolidation, expected="at least 0")
+    if consolidation > 0 and optimizer != "sgd":
+        raise InputError("springs go with SGD", got=f"optimizer {optimizer}", expected="sgd")
 
 
 def require_as_it_is(settings: Settings) -> None:

@@ -40,11 +40,15 @@ class Books:
         *,
         out: str | Path | None,
         ledger: Ledger | None,
+        run_id: str | None = None,
     ) -> Self:
-        """Enter the data, and note in a new folder what `reopen` will need; reserve nothing yet."""
+        """Enter the data, and note in a new folder what `reopen` will need; reserve nothing yet.
+
+        `run_id` is given by a caller for whom a run may take place once and never again.
+        """
         ledger = ledger if ledger is not None else Ledger(default_ledger_path())
         new = None if data.name in ledger.names() else data.name
-        run_id = new_run_id()
+        run_id = run_id or new_run_id()
         with entered_in_ledger(data, ledger):
             found_by = {
                 "data_digest": Origin.of(data).sealed(ledger, run_id),

@@ -15,6 +15,7 @@ from privet.verification.finding import Finding
 from privet.verification.mechanism import sense_of
 from privet.verification.statements import events_of, proved
 
+REMEMBERING: Final = ("l2dp", "er", "dpsgd-agem")
 SLACK: Final = 1e-3  # of one accountant's rounding against another's
 
 
@@ -60,9 +61,18 @@ def _settings(trust: Mapping[str, Any], lifetime: Lifetime) -> Iterator[str]:
         beyond = guarantee.epsilon > config["epsilon"] * (1 + SLACK)
         if guarantee.adjacency == "add-remove" and beyond:
             yield f"epsilon {config['epsilon']:g} was asked for, {guarantee.epsilon:g} is stated"
+    if trust["data"]["learned"]:
+        yield "facts were learned privately, and no lifetime counts them"
+    if lifetime.shared and len(lifetime.planned) < len(lifetime.tasks):
+        yield "units pay for all tasks, and the card does not say how many were planned"
     recall = lifetime.recall
     if recall is None:
+        remembers = trust["method"] in REMEMBERING and "admission" in config
+        if remembers and (config["horizon"] or len(lifetime.tasks)) > 1:
+            yield f"'{trust['method']}' reads a memory, and the card has none"
         return
+    if config["horizon"] not in (None, recall.horizon):
+        yield f"horizon {config['horizon']} was asked for, {recall.horizon} is stated"
     for name, here in (("admission", recall.admission), ("recall_rate", recall.first_rate)):
         if not math.isclose(here, config[name]):
             yield f"{name} {config[name]} was asked for, {here} is stated"
