@@ -73,6 +73,7 @@ class Life:
             "planned": len(stream),
             "ledger": str(ledger.path.resolve()),
             "coins": key.hex(),
+            "names": secrets.token_hex(KEY_BYTES),
         }
         write_json(private / "life.json", noted, private=True)
         return cls(folder=folder, stream=stream, record=noted, ledger=ledger)
@@ -134,12 +135,13 @@ class Life:
     def run_of(self, number: int) -> str:
         """The name of a task in the ledger; refused if its steps were taken before.
 
-        It follows from the key of the stream. So a task whose folder was deleted, or a copy of the
+        It follows from a key of the stream. So a task whose folder was deleted, or a copy of the
         whole folder, cannot read the memory a second time: what was charged covers one reading.
         """
+        names = SecretStream(bytes.fromhex(self.record["names"]))
         for attempt in range(100):
             address = f"{number}|{attempt}".encode()
-            name = self.coins.digest(address, purpose="name of a task").hex()[:16]
+            name = names.digest(address, purpose="name of a task").hex()[:16]
             if not self.ledger.knows(name):
                 return name
             if self.ledger.run(name).charged > 0:
