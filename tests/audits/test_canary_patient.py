@@ -47,7 +47,7 @@ def test_a_fit_that_begins_anew_is_a_new_fit():
 
 
 def test_cut_points_and_odds_are_looked_at():
-    """A canary that only they would tell is not overlooked: all in the last bin, or nothing empty."""
+    """Or what only they tell would be overlooked: all in the last bin, nothing empty."""
     maker = canary_patient("igamt", epochs=2.0).sample.fitter(patients(False))(1)
     as_it_is = seen(maker)
     with torch.no_grad():

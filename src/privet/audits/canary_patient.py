@@ -7,8 +7,8 @@ made-up records.
 |--------|-------------|--------------------------------------------------------------------------|
 | D      | `patients`  | three patients who were seen once, and of whom nothing was measured      |
 | D'     |             | the same and the canary: all rows there, all values at their upper bound |
-| phi    | `seen`      | what is made of fixed noise, row by row: values where measured, and masks; |
-|        |             | of settled makers the bins' middles                                       |
+| phi    | `seen`      | what is made of fixed noise, row by row: values where measured, and masks |
+|        |             | (of settled makers: values at the middle of their bins)                  |
 | score  |             | its sum: the canary has the most in all cells, the others next to nothing |
 | N      | `PATIENTS`  | 4, declared in both worlds                                               |
 
