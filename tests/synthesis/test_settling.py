@@ -115,6 +115,20 @@ def test_gaps_and_lengths_of_many_rows_follow_too():
         assert rate == pytest.approx(columns[place].filled, abs=0.03)
 
 
+def test_rows_that_are_not_there_have_no_say_in_how_often_cells_are_filled():
+    """Of short stays in a long table: most rows are none."""
+    schema = replace(SCHEMA, max_steps=12)
+    columns, maker = any_columns(schema), maker_of(schema)
+    columns[-2] = replace(columns[-2], filled=0.2)
+    settle(maker, columns, stays=2_000, seed=0)
+    cells = made_codes(maker, 4_000, 90)
+    there = cells[..., -1] > 0
+    assert there.mean() < 0.15
+    for place in range(cells.shape[2] - 1):
+        rate = (cells[..., place][there] > 0).mean()
+        assert rate == pytest.approx(columns[place].filled, abs=0.04)
+
+
 def test_cut_points_are_in_order_and_beyond_all_values_where_bins_are_empty():
     values = torch.randn(1000, generator=drawing(0))
     shares = torch.tensor([0.0, 0.25, 0.5, 0.25, 0.0, 0.0])
