@@ -46,6 +46,20 @@ def test_a_fit_that_begins_anew_is_a_new_fit():
     assert np.array_equal(seen(one(2)), seen(fits.fitter(data)(2)))
 
 
+def test_cut_points_and_odds_are_looked_at():
+    """Or what only they tell would be overlooked: all in the last bin, nothing empty."""
+    maker = canary_patient("igamt", epochs=2.0).sample.fitter(patients(False))(1)
+    as_it_is = seen(maker)
+    with torch.no_grad():
+        maker.levels.cuts.fill_(-1e6)
+    all_high = seen(maker).reshape(3, 6)
+    assert np.allclose(all_high[:, :3], 7 / 8 * all_high[:, 3:], atol=1e-5)
+    assert not np.allclose(all_high.flatten(), as_it_is, atol=0.05)
+    with torch.no_grad():
+        maker.levels.odds.fill_(20.0)
+    assert np.allclose(seen(maker).reshape(3, 6), [7 / 8] * 3 + [1.0] * 3, atol=1e-3)
+
+
 def test_what_igamt_releases_as_published_tells_the_canary():
     """Of four fits in each world all are told apart, by far: chance does that once in 70."""
     subject = canary_patient("igamt", "paper")

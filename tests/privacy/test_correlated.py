@@ -398,3 +398,12 @@ def test_meaningless_sizes_are_refused(bad):
         banded(multiplier=bad)
     with pytest.raises(InputError):
         banded(sensitivity=bad)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 8])
+@pytest.mark.parametrize("coefficients", [(1.0,), (0.8, 0.6), THREE])
+def test_the_deviation_of_an_average_is_as_told(coefficients, steps):
+    """Against noise that is drawn: 4,000 numbers, at five deviations of their estimate."""
+    noise = banded(coefficients, multiplier=2.0, sensitivity=3.0)
+    rows, _ = run(noise, torch.zeros(steps, 4000))
+    assert rows.mean(0).std() == pytest.approx(noise.mean_deviation(steps), rel=0.056)

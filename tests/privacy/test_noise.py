@@ -78,6 +78,12 @@ class TestGaussian:
         statistic = float((noise**2).sum())
         assert not stats.chi2.ppf(5e-7, N) < statistic < stats.chi2.isf(5e-7, N)
 
+    def test_the_deviation_of_an_average_is_as_told(self):
+        total = torch.zeros(4000)
+        drawn = [gaussian(total, multiplier=2.0, sensitivity=3.0, step=step) for step in range(5)]
+        told = GaussianNoise(multiplier=2.0, sensitivity=3.0).mean_deviation(5)
+        assert float(torch.stack(drawn).mean(0).std()) == pytest.approx(told, rel=0.05)
+
     def test_is_normal_and_centred(self):
         """Kolmogorov-Smirnov, error rate 1e-6."""
         noise = gaussian(torch.zeros(N), multiplier=2.0).numpy() / 2.0

@@ -207,6 +207,17 @@ def test_the_counts_are_the_mean_of_the_stays_counts():
     assert torch.allclose(model.counts.weight[0], expected, atol=1e-4)
 
 
+def test_private_means_end_with_the_phase_that_learns_them():
+    """In the other, what the noisy sums hold in their place is noise alone."""
+    _, model, optimizer, _ = riding("igamt", CRITICS)
+    before = [part.weight.clone() for part in (model.anchor, model.counts)]
+    for seed in range(2):
+        give_gradients(model, seed=seed)
+        optimizer.step()
+    after = [part.weight for part in (model.anchor, model.counts)]
+    assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
+
+
 def test_critics_are_kept_from_being_steep():
     _, model, optimizer, _ = riding("igamt", CRITICS, learning_rate=10.0)
     give_gradients(model, size=10.0)

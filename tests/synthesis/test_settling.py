@@ -1,27 +1,39 @@
 """Made records follow the histograms that they are settled by; no record is needed for that."""
 
 import inspect
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2
 
+from privet.data.dataset import Split
 from privet.data.records.schema_file import schema_to_json
 from privet.data.records.simulator import simulate
+from privet.engine.account import Unpaid
 from privet.models.generators import create_generator
 from privet.models.record_levels import Levels
 from privet.models.record_rows import RowSizes
+from privet.privacy.randomness import Randomness
 from privet.synthesis import settling
+from privet.synthesis.private_shares import RARE, RARE_GAP, shares
 from privet.synthesis.record_counts import Counts
-from privet.synthesis.settling import Wanted, cut_points, settle, wanted
+from privet.synthesis.settling import Wanted, cut_points, noise_of_counts, settle, wanted
+from privet.training.dpsgd import build, take_steps
+
+sys.path.insert(0, str(Path(__file__).parent))
+from family_cases import DATA, batch, made, settings_of
 
 SCHEMA = simulate(8, seed=5).schema
 NAME = "transformer-16-1-4+aligned+generator+levels+masks+near+spread+start"
 ONE_ROW = replace(SCHEMA, max_steps=1)  # stays, hence cells, are then independent
 SETTLED, DRAWN = 40_000, 4_000
 RATE = 1e-6  # of a false alarm, in each column
+CATEGORIES = (7, 8)  # of the columns
+WHOLE = {"batch": DATA.nominal_size, "epochs": 6.0}  # every patient in every step: quick to plan
 
 
 def drawing(seed):
@@ -96,6 +108,25 @@ def test_gaps_and_lengths_of_many_rows_follow_too():
     assert np.abs(found - columns[-2].shares.numpy()).sum() < 0.1
     asked = (gaps[:, :-1] > 0).sum()
     assert len(later) / asked == pytest.approx(columns[-2].filled, abs=0.02)
+    cells = made_codes(maker, 4_000, 90)
+    there = cells[..., -1] > 0
+    for place in range(cells.shape[2] - 1):
+        rate = (cells[..., place][there] > 0).mean()
+        assert rate == pytest.approx(columns[place].filled, abs=0.03)
+
+
+def test_rows_that_are_not_there_have_no_say_in_how_often_cells_are_filled():
+    """Of short stays in a long table: most rows are none."""
+    schema = replace(SCHEMA, max_steps=12)
+    columns, maker = any_columns(schema), maker_of(schema)
+    columns[-2] = replace(columns[-2], filled=0.2)
+    settle(maker, columns, stays=2_000, seed=0)
+    cells = made_codes(maker, 4_000, 90)
+    there = cells[..., -1] > 0
+    assert there.mean() < 0.15
+    for place in range(cells.shape[2] - 1):
+        rate = (cells[..., place][there] > 0).mean()
+        assert rate == pytest.approx(columns[place].filled, abs=0.04)
 
 
 def test_cut_points_are_in_order_and_beyond_all_values_where_bins_are_empty():
@@ -120,11 +151,84 @@ def test_wanted_is_what_the_counts_say():
         assert column.filled == pytest.approx(float(own[1:].sum() / own.sum()), abs=1e-4)
 
 
+def test_gaps_are_rare_later_than_values_and_categories_are_not_smoothed():
+    """Of a noisy histogram, each column as `shares` has it: its noise, its order, what is rare."""
+    counted = Counts(RowSizes.of(SCHEMA))
+    counts = 5 * torch.rand(counted.width, generator=drawing(0))
+    for column, own, noise, place in zip(
+        wanted(counts, 1.0, counted, SCHEMA),
+        counted.split(counts),
+        counted.noises(1.0),
+        range(99),
+        strict=False,
+    ):
+        gap, ordered = place >= len(SCHEMA.temporal), place not in CATEGORIES
+        expected = shares(own[1:], noise, ordered=ordered, rare=RARE_GAP if gap else RARE)
+        assert torch.equal(column.shares, expected)
+        other = shares(own[1:], noise, ordered=not ordered)
+        assert len(other) < 3 or not torch.allclose(column.shares, other)
+
+
+class NoRecords:
+    """In place of a dataset; whoever asks it for anything is found out."""
+
+    def __getattr__(self, name):
+        raise AssertionError(f"asked for {name}")
+
+
+@pytest.mark.parametrize("looked_at", [slice(8), slice(8, 20)])
+def test_what_is_released_follows_from_averages_private_counts_and_the_plan(looked_at):
+    """By hand, whatever batch was looked at last."""
+    settings, model, _ = made("vae", settling=40, **WHOLE)
+    plan, counted = settings.plan_for(DATA), model.counted
+    counts = 5 * torch.rand(counted.width, generator=drawing(1))
+    with torch.no_grad():
+        model.counts.weight.copy_(counts[None])
+    model(batch(looked_at)[0]).sum().backward()
+    released = settings.made_of(model, NoRecords(), plan)
+    noise = noise_of_counts(model, plan, settings.extras().geometry)
+    expected = model.averaged.maker()
+    settle(expected, wanted(counts, noise, counted, SCHEMA), stays=40, seed=settings.init_seed)
+    state = expected.state_dict()
+    assert released.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[key]) for key, value in released.state_dict().items())
+    assert not torch.allclose(state["levels.cuts"], Levels(RowSizes.of(SCHEMA).levels).cuts)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"clip_norm": 0.3},
+        {"clipping": "weighted"},
+        {"sampler": "cyclic-poisson", "cycle": 3, "bands": 3, "batch": 8, "epochs": 4.0},
+    ],
+    ids=["by-part", "clip-norm", "weighted", "correlated"],
+)
+def test_the_noise_of_the_counts_is_what_is_told(how):
+    """By the engine, on a stay without a row: what the counts are then is noise, but for one."""
+    settings = settings_of("aae", settling=1, free_steps=0, free_batch=2, **WHOLE | how)
+    blank = replace(DATA, train=Split(x=0 * DATA.train.x[:1], y=DATA.train.y[:1]))
+    plan = settings.plan_for(blank)
+    randomness = Randomness.seeded(1, settings.init_seed)
+    trainer = build(blank, settings, plan, randomness=randomness, account=Unpaid())
+    take_steps(trainer, settings, None, None)
+    terms = trainer.model
+    phases = [terms.phase_at(step, plan.steps) for step in range(plan.steps)]
+    assert 1 < phases.count("coders") < plan.steps
+    told = noise_of_counts(terms, plan, settings.extras().geometry)
+    *noise, first = torch.split(terms.counts.weight[0].detach(), terms.counted.widths)
+    noise = torch.cat([*noise, first[1:]])  # without: that there is no first row
+    assert len(noise) > 200
+    assert float(noise.square().mean().sqrt()) == pytest.approx(told, rel=0.15)
+
+
 def test_settling_is_handed_no_record_and_the_seed_decides():
     assert list(inspect.signature(settle).parameters) == ["maker", "columns", "stays", "seed"]
     assert list(inspect.signature(settling.settled).parameters) == [
         "terms",
         "plan",
+        "geometry",
         "stays",
         "seed",
     ]

@@ -8,6 +8,7 @@ made-up records.
 | D      | `patients`  | three patients who were seen once, and of whom nothing was measured      |
 | D'     |             | the same and the canary: all rows there, all values at their upper bound |
 | phi    | `seen`      | what is made of fixed noise, row by row: values where measured, and masks |
+|        |             | (of settled makers: values at the middle of their bins)                  |
 | score  |             | its sum: the canary has the most in all cells, the others next to nothing |
 | N      | `PATIENTS`  | 4, declared in both worlds                                               |
 
@@ -28,6 +29,7 @@ from typing import Any, Final, final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from privet.audits.mechanism import Floats, Subject
 from privet.audits.twins import Again
@@ -40,6 +42,7 @@ from privet.engine.account import Unpaid
 from privet.errors import InputError
 from privet.guarantee import REFUTED
 from privet.models.record_coders import unrolled
+from privet.models.record_levels import Levels
 from privet.models.record_maker import RecordMaker
 from privet.models.record_rows import RowSizes
 from privet.privacy.accounting import tradeoff_of
@@ -172,9 +175,16 @@ def seen(maker: RecordMaker) -> Floats:
     maker.eval()
     z = maker.drawn_latents(LOOKED_AT, torch.Generator().manual_seed(0))
     start = torch.tensor(maker.shape.sizes.start).expand(LOOKED_AT, -1)
-    made = unrolled(maker.body, maker.last, maker.reader, start, z, levels=maker.levels)
-    both = torch.cat([made.xm, made.m], 2).mean(0).flatten()
+    levels = maker.levels
+    made = unrolled(maker.body, maker.last, maker.reader, start, z, levels=levels)
+    x = made.x if levels is None else _settled(levels, made.x)
+    both = torch.cat([x * made.m, made.m], 2).mean(0).flatten()
     return np.asarray(both.nan_to_num(0.0).double().numpy())  # a run that diverged is a run
+
+
+def _settled(levels: Levels, x: Tensor) -> Tensor:
+    """Values as cut points move them: what was learned of the canary may be there alone."""
+    return torch.stack([levels.binned(row, place) for place, row in enumerate(x.unbind(1))], 1)
 
 
 def canary_patient(

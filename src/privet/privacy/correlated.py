@@ -190,6 +190,18 @@ class BandedNoise:
         kept = History(next_step=step + 1, draws=draws[: self.bands - 1], owner=owner)
         return exact.double() + scale * draw, kept
 
+    def mean_deviation(self, steps: int) -> float:
+        """The deviation of the average of the noise of the first so many steps.
+
+        Their sum is that of z_t, each times a sum of the first entries of C^-1's first column.
+        """
+        impulse = [0.0] * (self.bands - 1) + [1.0 / self.coefficients[0]]
+        for _ in range(steps - 1):
+            back = zip(self.coefficients[1:], reversed(impulse), strict=False)
+            impulse.append(-sum(c * u for c, u in back) / self.coefficients[0])
+        sums = np.cumsum(impulse[self.bands - 1 :])
+        return self.multiplier * self.sensitivity * float(np.linalg.norm(sums)) / steps
+
     def _taken_back(self, history: History, size: int, *, step: int, owner: bytes) -> Tensor:
         """c_1 z-hat_(t-1) + ... + c_(b-1) z-hat_(t-b+1)."""
         count = len(history.draws)

@@ -68,6 +68,10 @@ class GaussianNoise:
         z = normal_beside(exact, stream, purpose="gaussian", step=step, context=context)
         return z.mul_(scale).add_(exact)
 
+    def mean_deviation(self, steps: int) -> float:
+        """The deviation of the average of the noise of the first so many steps."""
+        return self.multiplier * self.sensitivity / math.sqrt(steps)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaplaceNoise:

@@ -324,7 +324,8 @@ class FamilySettings(Generating, Settings):
         terms = cast(RecordTerms, trained)
         if not self.settling:
             return terms.averaged.maker()
-        return settled(terms, plan, stays=self.settling, seed=self.init_seed)
+        geometry = self.extras().geometry
+        return settled(terms, plan, geometry, stays=self.settling, seed=self.init_seed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,6 @@ Rows that are made are fed back, so that a turn changes what the next one sees.
 Guarantee: post-processing. It is handed a maker, noisy counts and public numbers: no record.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -30,6 +29,7 @@ from privet.engine.plan import Plan
 from privet.models.record_coders import Made
 from privet.models.record_levels import FAR, Levels
 from privet.models.record_maker import RecordMaker
+from privet.privacy.geometry import Geometry, Region
 from privet.synthesis.private_shares import RARE, RARE_GAP, shares
 from privet.synthesis.record_counts import Counts
 from privet.synthesis.record_terms import CODERS, RecordTerms
@@ -47,17 +47,23 @@ class Wanted:
     filled: float
 
 
-def settled(terms: RecordTerms, plan: Plan, *, stays: int, seed: int) -> RecordMaker:
+def settled(
+    terms: RecordTerms, plan: Plan, geometry: Geometry, *, stays: int, seed: int
+) -> RecordMaker:
     """What a trained member releases, by the counts that its first phase learned."""
-    phases = [terms.phase_at(step, plan.steps) for step in range(plan.steps)]
-    noise = plan.noise_multiplier * plan.clip_norm / (plan.normaliser * terms.weights.counts)
-    counts = terms.counts.weight[0].detach()
-    columns = wanted(
-        counts, noise / math.sqrt(phases.count(CODERS)), terms.counted, terms.networks.schema
-    )
+    counts, noise = terms.counts.weight[0].detach(), noise_of_counts(terms, plan, geometry)
+    columns = wanted(counts, noise, terms.counted, terms.networks.schema)
     maker = terms.averaged.maker().to(counts.device)
     settle(maker, columns, stays=stays, seed=seed)
     return maker.cpu()
+
+
+def noise_of_counts(terms: RecordTerms, plan: Plan, geometry: Geometry) -> float:
+    """The deviation of the noise in each entry of the private mean counts: public numbers alone."""
+    phases = [terms.phase_at(step, plan.steps) for step in range(plan.steps)]
+    noise = plan.noise.mean_deviation(phases.count(CODERS))  # the coders are first
+    scale = Region(geometry, terms, plan.clip_norm).scales["counts.weight"]
+    return noise / (scale * plan.normaliser * terms.weights.counts)
 
 
 def wanted(counts: Tensor, noise: float, counted: Counts, schema: Schema) -> list[Wanted]:
