@@ -94,6 +94,13 @@ class TestCritics:
         limit_slopes(critic)
         assert all(torch.allclose(a, b) for a, b in zip(before, critic.parameters(), strict=True))
 
+    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    def test_a_critic_that_diverged_is_said_in_one_line(self, value):
+        critic = RowCritic(6, filters=4)
+        critic.judge.weight.data[0, 0] = value
+        with pytest.raises(InputError, match="training diverged"):
+            limit_slopes(critic)
+
     def test_penalty_of_a_known_slope(self):
         """D(u) = 3 u_1 has slope 3 everywhere: (3 - 1)^2."""
         real, fake = torch.rand(5, 2, 2), torch.rand(5, 2, 2)

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from privet.errors import InputError
+
 SLOPE: Final = 0.2
 
 
@@ -89,6 +91,12 @@ def limit_slopes(critic: nn.Module, most: float = 1.0) -> None:
     """
     for layer in critic.modules():
         if isinstance(layer, nn.Linear):
+            if not torch.isfinite(layer.weight).all():
+                raise InputError(
+                    "training diverged",
+                    got="weights of a critic that are not finite",
+                    fix="a smaller --learning-rate",
+                )
             steepest = torch.linalg.matrix_norm(layer.weight, 2)
             layer.weight.mul_((most / steepest).clamp_max(1.0))
 
