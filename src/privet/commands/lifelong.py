@@ -45,11 +45,17 @@ class LifelongOptions:
     consolidation
         Weight of the pull towards earlier weights (EWC); default 0, of ewc 1.
     features
-        Of --memory objective; default 512.
+        Of --memory objective: the most features that are kept, more are projected to as many;
+        default 4096. Every feature more adds noise, and time with its cube.
+    ridge
+        Of --memory objective: what holds the weights back, in units of the size of the noise in
+        the objectives; default 0.3. Less trusts the noise, more leaves the weights near zero.
     contribution
         Most records of one unit in a step, where a unit has several; default 8.
     model
-        The network; default by the shape of the examples.
+        The network, see `privet models`; default by the shape of the examples. Of --memory
+        objective: cosines-S-N, N random directions of spread S; default cosines-2-512. More
+        directions see more and cost more noise; a larger spread tells nearer examples apart.
     init_seed
         Of the first weights; public; default 0.
     device
@@ -67,6 +73,7 @@ class LifelongOptions:
     horizon: int | None = None
     consolidation: float | None = None
     features: int | None = None
+    ridge: float | None = None
     contribution: int | None = None
     model: str | None = None
     init_seed: int | None = None

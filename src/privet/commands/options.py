@@ -183,6 +183,8 @@ class OwnOptions:
         50).
     features
         stobatch-fm: how many fixed features are kept, by a public projection; default 256.
+    ridge
+        stobatch-fm: what holds the weights back, in units of the size of the noise; default 1.
     pool
         stobatch-ldp: cells a side that images are averaged to; 0: as they are; default: at most 8.
     record_norm
@@ -321,6 +323,7 @@ class OwnOptions:
     hidden_share: float | None = None
     warmup_epochs: float | None = None
     features: int | None = None
+    ridge: float | None = None
     pool: int | None = None
     record_norm: float | None = None
     label_share: float | None = None

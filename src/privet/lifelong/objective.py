@@ -4,7 +4,7 @@
 |----------|---------------------|----------------------------------------------------------------|
 | phi      | `ObjectiveSettings.model` | fixed features, |phi| <= 1 by a clip that is enforced    |
 | A, b     | `moments`           | sum of phi phi^T, sum of phi y^T, with noise, released once    |
-| rho      | `ridge`             | of the order of the noise in A                                 |
+| rho      | `ridge`             | in norms of the noise in the sum of all A                      |
 
     task i:  (A_i, b_i) = sum of (phi phi^T, phi y^T) + noise;  the memory is {(A_j, b_j)}, j <= i
              W = the least of the sum over j <= i of their quadratic losses, in closed form
