@@ -1,9 +1,12 @@
 """The settings of training on the command line; what is left out keeps the method's default."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 # What other tools call them, where the nearest spelling would mislead.
 OTHER_NAMES: Final = {
@@ -373,7 +376,7 @@ class OwnOptions:
     free_length: float | None = None
 
 
-def given(*options: TrainingOptions | OwnOptions) -> dict[str, Any]:
+def given(*options: "DataclassInstance") -> dict[str, Any]:
     """Only what the user set."""
     return {
         name: value for part in options for name, value in asdict(part).items() if value is not None
