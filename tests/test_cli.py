@@ -254,7 +254,7 @@ def test_ctrl_c_and_sigterm_say_how_to_go_on(home, tmp_path, sent, code, word):
     process.send_signal(sent)
     outcome = Outcome(process)
     assert outcome.code == code
-    assert f"privet: {word}; training goes on by `privet resume`, other work by" in outcome.err
+    assert f"privet: {word}; training goes on by `privet resume`, a stream of" in outcome.err
     assert "Traceback" not in outcome.err
     assert "unfinished" in privet("verify", tmp_path / "x", home=home).err
 

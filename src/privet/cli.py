@@ -66,6 +66,10 @@ app.command(lifelong_app)
 app.command(study_app)
 app.command(synthesize_app)
 
+GOES_ON = (
+    "training goes on by `privet resume`, a stream of tasks by `privet lifelong extend`, other work"
+    " by the same command"
+)
 REPEATED_AFTER_SECONDS = 0.1
 LEAD_SPEAKS_SECONDS = 1.0
 FULL_OR_FORBIDDEN = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
@@ -110,7 +114,7 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"missing package: {error.name}. Fix: install privet again, with its extras", 3)
     except KeyboardInterrupt as stop:
         what, code = ("terminated", 143) if isinstance(stop, Terminated) else ("interrupted", 130)
-        _fail(f"{what}; training goes on by `privet resume`, other work by the same command", code)
+        _fail(f"{what}; {GOES_ON}", code)
     except sqlite3.OperationalError as error:
         _fail(f"the ledger cannot be written: {error}. Fix: check disk space and PRIVET_HOME", 3)
     except OSError as error:
@@ -394,8 +398,15 @@ def _searches(folder: Path) -> bool:
 
 def _begun_in(folder: Path) -> tuple[str, str | None, dict[str, str | None]]:
     """The method of a run, its analysis, and where its data are."""
+    from privet.lifelong.life import stream_around
     from privet.training.run_folder import RunFolder
 
+    if (stream := stream_around(folder)) is not None:
+        raise InputError(
+            "a stream goes on as a whole, not one of its versions",
+            got=folder,
+            fix=f"privet lifelong extend {stream}",
+        )
     _, record = RunFolder.open(folder)
     reference: dict[str, str | None] | None = record.get("data")
     if not reference:

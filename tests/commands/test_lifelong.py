@@ -40,6 +40,38 @@ def test_a_stream_from_start_to_verified_versions(capsys, tmp_path):
     assert "forgetting" in said
 
 
+def test_as_published_the_epsilon_is_a_claim(capsys, tmp_path):
+    out = tmp_path / "life"
+    words = ("--analysis", "paper", "--n-tasks", "2", "--records", "60", "--epochs", "1")
+    fit = ("lifelong", "fit", "l2dp", *words)
+    code, said, _ = run(capsys, *fit, "--epsilon", "1", "--out", str(out), "--json")
+    assert code == 0
+    found = json.loads(said)
+    assert found["analysis"] == "paper"
+    (line,) = found["privacy"]
+    assert line.startswith("claimed (ε = 1, δ = 0), replacing one example")
+    assert "refuted" in line
+    assert run(capsys, "verify", str(out / "versions" / "02"))[0] == 0
+    assert run(capsys, "lifelong", "extend", str(out), "--n-tasks", "3")[0] == 0
+    code, said, _ = run(capsys, "lifelong", "show", str(out))
+    assert (code, "version 03" in said, "paper analysis" in said) == (0, True, True)
+    agem = (*fit, "--variant", "agem", "--out", str(tmp_path / "agem"))
+    code, said, _ = run(capsys, *agem, "--json")
+    assert (code, json.loads(said)["privacy"]) == (0, [])
+    code, _, said = run(capsys, *agem, "--epsilon", "1")
+    assert code == 2
+    assert "takes no target" in said
+
+
+def test_resume_knows_a_stream(capsys, tmp_path):
+    out = tmp_path / "life"
+    run(capsys, "lifelong", "fit", "agem", *QUICK, "--out", str(out))
+    for folder in (out, out / "versions" / "02"):
+        code, _, said = run(capsys, "resume", str(folder))
+        assert code == 2
+        assert f"privet lifelong extend {out}" in said
+
+
 def test_more_tasks_that_would_cut_the_records_anew_are_refused(capsys, tmp_path):
     out = str(tmp_path / "life")
     run(capsys, "lifelong", "fit", "agem", "--n-tasks", "2", "--epochs", "1",
@@ -52,9 +84,9 @@ def test_more_tasks_that_would_cut_the_records_anew_are_refused(capsys, tmp_path
 def test_listings(capsys):
     code, said, _ = run(capsys, "lifelong", "methods", "--json")
     assert code == 0
-    assert {row["name"] for row in json.loads(said)} == {
-        *("l2dp", "dpsgd-agem", "agem", "er", "ewc", "naive", "joint"),
-    }
+    analyses = {row["name"]: row["analyses"] for row in json.loads(said)}
+    assert set(analyses) == {"l2dp", "dpsgd-agem", "agem", "er", "ewc", "naive", "joint"}
+    assert (analyses["l2dp"], analyses["agem"]) == (["sound", "paper"], ["none"])
     code, said, _ = run(capsys, "lifelong", "streams", "--json")
     assert code == 0
     assert {"permuted-digits", "hapt-rates"} <= {row["name"] for row in json.loads(said)}

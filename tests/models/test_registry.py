@@ -114,7 +114,7 @@ def test_a_family_is_built_by_its_numbers():
 
 FAMILIES = {  # each with a member
     "attacked:PERTURBER@BOUNDS:CLASSIFIER": "attacked:ain-12@0.2:cnn",
-    "cosines-S": "cosines-2",
+    "cosines-S-N": "cosines-2-512",
     "denoised:DENOISER:CLASSIFIER": "denoised:unet-16:cnn",
     "local-P-HEAD": "local-7-linear",
     "resnet-cifar-N": "resnet-cifar-20",

@@ -124,9 +124,10 @@ def test_without_noise_it_is_the_functional_mechanisms_own_answer(images):
     assert torch.allclose(ours, exact, rtol=1e-3, atol=1e-4)
 
 
-def test_the_released_head_gives_the_scores_of_the_minimum(images):
+@pytest.mark.parametrize("ridge", [1.0, 0.3])
+def test_the_released_head_gives_the_scores_of_the_minimum(images, ridge):
     data = images
-    settings = FunctionalSettings(epsilon=5.0, features=30).filled_for(data)
+    settings = FunctionalSettings(epsilon=5.0, features=30, ridge=ridge).filled_for(data)
     trained, plan = settings.network(data), settings.plan_for(data)
     with torch.no_grad():
         for p in trained.head.parameters():
@@ -136,7 +137,7 @@ def test_the_released_head_gives_the_scores_of_the_minimum(images):
     x = torch.rand(7, *data.shape, generator=torch.Generator().manual_seed(0))
     s, b = trained.head.released()
     deviation = plan.noise_multiplier * SENSITIVITY / plan.normaliser
-    weights = minimised(s, b, ridge=deviation * math.sqrt(60))
+    weights = minimised(s, b, ridge=ridge * deviation * math.sqrt(60))
     scores = trained.front(x).double() @ weights
     assert torch.allclose(classifier(x).double(), scores, atol=1e-4)
 
@@ -212,6 +213,7 @@ def test_it_learns_and_verifies(digits, ledger, tmp_path):
     [
         ({"batch": 7}, "looks at all records once"),
         ({"features": 1}, "bad features"),
+        ({"ridge": 0.0}, "bad ridge"),
         ({"model": "cnn-tiny"}, "linear head"),
     ],
 )

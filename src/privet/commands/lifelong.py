@@ -1,12 +1,21 @@
 """`privet lifelong`: tasks that arrive one after another, one budget for a lifetime."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from privet.commands.lifelong_options import (
+    AsPublished,
+    LifelongOptions,
+    PublishedOptions,
+    Settings,
+    StreamOptions,
+    Tasks,
+)
+from privet.commands.options import given
 from privet.commands.screen import DataDir, Json, out, print_json, print_listing, step_bar
 
 lifelong_app = App(
@@ -17,87 +26,20 @@ lifelong_app = App(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class LifelongOptions:
-    """Settings of the method.
-
-    Attributes
-    ----------
-    epochs
-        Expected passes over each task; default 10.
-    batch
-        Expected units in a step; default: a fifth of the task's declared size, at most 2048.
-    learning_rate
-        Highest one; default 0.25; without privacy 0.05.
-    clip_norm
-        Bound on one unit's gradient; default 1.
-    combining
-        What the memory does to a step: project (default, A-GEM), project-always, replay.
-    admission
-        Chance of a unit to be kept for the memory; default 0.2.
-    recall_rate
-        At which the second task samples the memory, halved whenever the number of tasks behind
-        doubles; default 0.1.
-    recall_batch
-        Records of the memory in a step, without privacy; default: as many as of the task.
-    horizon
-        Tasks for which the memory is kept and paid for; default 32, or those that are known.
-    consolidation
-        Weight of the pull towards earlier weights (EWC); default 0, of ewc 1.
-    features
-        Of --memory objective; default 512.
-    contribution
-        Most records of one unit in a step, where a unit has several; default 8.
-    model
-        The network; default by the shape of the examples.
-    init_seed
-        Of the first weights; public; default 0.
-    device
-        cpu (default), cuda, ...
-    """
-
-    epochs: float | None = None
-    batch: int | None = None
-    learning_rate: float | None = None
-    clip_norm: float | None = None
-    combining: str | None = None
-    admission: float | None = None
-    recall_rate: float | None = None
-    recall_batch: int | None = None
-    horizon: int | None = None
-    consolidation: float | None = None
-    features: int | None = None
-    contribution: int | None = None
-    model: str | None = None
-    init_seed: int | None = None
-    device: str | None = None
-
-    def given(self) -> dict[str, Any]:
-        """Those that were set."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-Settings = Annotated[LifelongOptions, Parameter(name="*")]
-
-
 @lifelong_app.command
 def fit(
     method: str,
     /,
     *,
-    tasks: str = "permuted-digits",
-    n_tasks: int | None = None,
-    records: int | None = None,
-    shared: bool | None = None,
-    task_seed: int = 0,
     epsilon: float | None = None,
     delta: float | None = None,
     analysis: str | None = None,
     memory: str = "episodic",
     out_folder: Annotated[Path, Parameter(name="--out")],
-    data_dir: DataDir = None,
-    options: Settings = LifelongOptions(),  # noqa: B008 - frozen
     json: Json = False,
+    stream: Tasks = StreamOptions(),  # noqa: B008 - frozen
+    options: Settings = LifelongOptions(),  # noqa: B008 - frozen
+    published: AsPublished = PublishedOptions(),  # noqa: B008 - frozen
 ) -> None:
     """Learn the tasks of a stream, one after another; write a version after each.
 
@@ -112,60 +54,52 @@ def fit(
 
     Example: privet lifelong fit agem --tasks permuted-digits --out runs/no-privacy
 
+    Example: privet lifelong fit l2dp --analysis paper --n-tasks 3 --epsilon 1 --out runs/claimed
+
     Parameters
     ----------
     method
         See `privet lifelong methods`.
-    tasks
-        A stream of `privet lifelong streams`, or a folder with a description file for each task.
-    n_tasks
-        How many tasks; default: the stream's usual number, or all that are there.
-    records
-        Units of each task; default: its share of the declared size.
-    shared
-        Whether all tasks have the same units (every task is then charged to each of them).
-    task_seed
-        Of the permutations; public.
     epsilon
-        Target for a unit's lifetime, add/remove neighbours.
+        Target for a unit's lifetime, add/remove neighbours; as published, what is claimed.
     delta
-        Of the target; default 1e-5.
+        Of the target; default 1e-5; as published there is none.
     analysis
-        sound (default), or none: without privacy, to compare with.
+        sound (default); paper: as published, the epsilon claimed, not proved; none: without
+        privacy, to compare with.
     memory
         Of l2dp: episodic (records kept by secret coins, read through noise) or objective (one
         noisy objective for each task, released once, minimised together ever after).
     out_folder
         Folder of the versions, new or empty; `privet lifelong extend` goes on with it.
-    data_dir
-        Where the files of a named stream are.
-    options
-        Settings of the method.
     json
         Print the scores as JSON, nothing else.
+    stream
+        Which tasks there are.
+    options
+        Settings of the method.
+    published
+        Settings of l2dp under the paper analysis.
     """
     from privet.guarantee import check_target
     from privet.lifelong.fitting import find_way
     from privet.lifelong.fitting import fit as learn
-    from privet.lifelong.tasks import load_stream
 
     find_way(method, analysis, memory)
     if epsilon is not None:
         check_target(epsilon, 1e-5 if delta is None else delta)
-    stream = load_stream(
-        tasks, n_tasks=n_tasks, records=records, shared=shared, seed=task_seed, data_dir=data_dir
-    )
+    loaded = stream.load()
     with step_bar(quiet=json) as watch:
         learn(
             method,
-            stream,
+            loaded,
             out=out_folder,
             epsilon=epsilon,
             delta=delta,
             analysis=analysis,
             memory=memory,
             watch=watch,
-            **options.given(),
+            **given(options, published),
         )
     show(out_folder, json=json)
 

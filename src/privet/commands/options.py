@@ -1,9 +1,12 @@
 """The settings of training on the command line; what is left out keeps the method's default."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 # What other tools call them, where the nearest spelling would mislead.
 OTHER_NAMES: Final = {
@@ -183,6 +186,8 @@ class OwnOptions:
         50).
     features
         stobatch-fm: how many fixed features are kept, by a public projection; default 256.
+    ridge
+        stobatch-fm: what holds the weights back, in units of the size of the noise; default 1.
     pool
         stobatch-ldp: cells a side that images are averaged to; 0: as they are; default: at most 8.
     record_norm
@@ -321,6 +326,7 @@ class OwnOptions:
     hidden_share: float | None = None
     warmup_epochs: float | None = None
     features: int | None = None
+    ridge: float | None = None
     pool: int | None = None
     record_norm: float | None = None
     label_share: float | None = None
@@ -370,7 +376,7 @@ class OwnOptions:
     free_length: float | None = None
 
 
-def given(*options: TrainingOptions | OwnOptions) -> dict[str, Any]:
+def given(*options: "DataclassInstance") -> dict[str, Any]:
     """Only what the user set."""
     return {
         name: value for part in options for name, value in asdict(part).items() if value is not None

@@ -9,7 +9,7 @@ states holds for every later task under the plan (`lifetime`): adding a task inv
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
@@ -24,6 +24,8 @@ from privet.lifelong import objective, plain, planning, private
 from privet.lifelong.life import Life, record_in
 from privet.lifelong.lifetime import Lifetime
 from privet.lifelong.metrics import Scores
+from privet.lifelong.published import running as published
+from privet.lifelong.published.settings import PublishedSettings
 from privet.lifelong.settings import (
     EPISODIC,
     OBJECTIVE,
@@ -42,7 +44,7 @@ from privet.lifelong.settings import (
 from privet.lifelong.stream import Stream, Task
 from privet.lifelong.tasks import load_stream
 from privet.release import Release
-from privet.training.registry import SOUND
+from privet.training.registry import PAPER, SOUND
 
 NONE: Final = "none"
 JOINT: Final = "joint"
@@ -52,16 +54,38 @@ Learn = Callable[..., Release]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """A method under one analysis, with one kind of memory."""
+    """A method under one analysis, with one kind of memory.
+
+    Attributes:
+        settings: the class of its settings.
+        learn: one task.
+        begun: (stream, settings) to the plan of lifetimes; None where nothing is proved.
+        filled: (settings, stream) to those that hold for all tasks, also for later ones.
+    """
 
     settings: type[Any]
     learn: Learn
-    begun: Callable[[Stream, Any], Lifetime] | None = None  # None without privacy
+    begun: Callable[[Stream, Any], Lifetime] | None = None
+    filled: Callable[[Any, Stream], Any] | None = None
 
     @property
     def options(self) -> set[str]:
         """Names of its settings."""
         return {field.name for field in fields(self.settings)}
+
+    @property
+    def needs_target(self) -> bool:
+        """Whether it cannot do without an epsilon; settings that can know themselves when."""
+        return any(f.name == "epsilon" and f.default is MISSING for f in fields(self.settings))
+
+    def settings_for(self, stream: Stream, asked: Mapping[str, Any]) -> Any:
+        """What was asked for, checked."""
+        made = self.settings(**asked)
+        return made if self.filled is None else self.filled(made, stream)
+
+    def lifetime(self, stream: Stream, settings: Any) -> dict[str, Any] | None:
+        """The plan, for the record of the stream."""
+        return None if self.begun is None else self.begun(stream, settings).to_json()
 
 
 def _private(settings: type[Any]) -> Way:
@@ -74,6 +98,9 @@ def _plain(settings: type[PlainStreamSettings], method: str) -> Way:
 
 WAYS: Final[Mapping[tuple[str, str], Way]] = {
     ("l2dp", SOUND): _private(L2dpSettings),
+    ("l2dp", PAPER): Way(
+        settings=PublishedSettings, learn=published.learn, filled=PublishedSettings.for_stream
+    ),
     ("dpsgd-agem", SOUND): _private(SummedSettings),
     ("er", SOUND): _private(ReplaySettings),
     ("ewc", SOUND): _private(ConsolidatedSettings),
@@ -113,7 +140,11 @@ def find_way(method: str, analysis: str | None, memory: str = EPISODIC) -> tuple
         raise InputError("unknown memory", got=shown(memory), expected=f"{EPISODIC}, {OBJECTIVE}")
     if memory == OBJECTIVE:
         if (method, analysis) != ("l2dp", SOUND):
-            raise InputError(f"'{method}' has no memory of objectives", fix="use l2dp")
+            raise InputError(
+                f"'{method}' has no memory of objectives",
+                got=f"analysis '{analysis}'",
+                fix="l2dp under the sound analysis has",
+            )
         return analysis, OBJECTIVES
     return analysis, WAYS[method, analysis]
 
@@ -139,7 +170,7 @@ def fit(
         out: folder, new or empty.
         epsilon: target of a unit's whole lifetime, add/remove neighbours.
         delta: of the target; default 1e-5.
-        analysis: 'sound', or 'none': without privacy.
+        analysis: 'sound'; 'paper': as published, the epsilon claimed; 'none': without privacy.
         memory: of `l2dp`: 'episodic' (records, read through noise) or 'objective'.
         ledger: the user's own by default.
         watch: told after every step.
@@ -147,14 +178,14 @@ def fit(
     """
     analysis, way = find_way(method, analysis, memory)
     planning.require_declared(stream)
-    settings = way.settings(**_asked(method, way, epsilon, delta, options))
     stream = all_at_once(stream) if method == JOINT else stream
+    settings = way.settings_for(stream, _asked(method, way, epsilon, delta, options))
     record = {
         "method": method,
         "analysis": analysis,
         "memory": memory,
         "settings": asdict(settings),
-        "lifetime": None if way.begun is None else way.begun(stream, settings).to_json(),
+        "lifetime": way.lifetime(stream, settings),
     }
     seed = getattr(settings, "noise_seed", None)
     life = Life.begin(out, stream, record, ledger, noise_seed=seed)
@@ -214,13 +245,13 @@ def _asked(
         )
     target = {"epsilon": epsilon, "delta": delta}
     given = {name: value for name, value in target.items() if value is not None}
-    if way.begun is None and given:
+    if "epsilon" not in way.options and given:
         raise InputError(
             f"'{method}' gives no privacy, and takes no target",
             got=", ".join(f"{name} {value:g}" for name, value in given.items()),
             fix="--analysis sound, where there is one; or leave it out",
         )
-    if way.begun is not None and epsilon is None:
+    if way.needs_target and epsilon is None:
         raise InputError(
             "no privacy target",
             got=f"'{method}' without epsilon",

@@ -223,6 +223,13 @@ def record_in(folder: str | Path) -> dict[str, Any]:
     return read_json(path)
 
 
+def stream_around(folder: str | Path) -> Path | None:
+    """The stream that a folder is, or is a version of."""
+    folder = Path(folder).absolute()
+    possible = (folder, folder.parent.parent) if folder.parent.name == VERSIONS else (folder,)
+    return next((path for path in possible if (path / INTERNAL / "life.json").exists()), None)
+
+
 def _require_free(folder: Path) -> None:
     if (folder / INTERNAL / "life.json").exists():
         raise InputError(

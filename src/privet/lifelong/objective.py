@@ -4,7 +4,7 @@
 |----------|---------------------|----------------------------------------------------------------|
 | phi      | `ObjectiveSettings.model` | fixed features, |phi| <= 1 by a clip that is enforced    |
 | A, b     | `moments`           | sum of phi phi^T, sum of phi y^T, with noise, released once    |
-| rho      | `ridge`             | of the order of the noise in A                                 |
+| rho      | `ridge`             | in norms of the noise in the sum of all A                      |
 
     task i:  (A_i, b_i) = sum of (phi phi^T, phi y^T) + noise;  the memory is {(A_j, b_j)}, j <= i
              W = the least of the sum over j <= i of their quadratic losses, in closed form
@@ -17,7 +17,6 @@ does not grow with them. In a shared stream a unit is in every task, and their r
 import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,12 @@ import safetensors.torch
 from torch import Tensor
 
 from privet.engine.checkpoint import load_checkpoint, restore, save_checkpoint
-from privet.engine.handover import state
 from privet.engine.plan import Plan
 from privet.engine.trainer import PrivateTrainer
 from privet.files import write_atomically
+from privet.lifelong.closing import closed
 from privet.lifelong.life import Life
 from privet.lifelong.lifetime import Lifetime, Own
-from privet.lifelong.private import saved, stated
 from privet.lifelong.settings import ObjectiveSettings
 from privet.lifelong.stream import Stream
 from privet.privacy.accounting import calibrate
@@ -46,7 +44,6 @@ from privet.training.dpsgd import (
     take_steps,
 )
 from privet.training.functional_head import deviation_of, moments_of
-from privet.training.recipes import tuning_of
 from privet.training.run_folder import RunFolder
 
 
@@ -151,18 +148,7 @@ def _closed(
     model = settings.classifier_of(
         trainer.released_model(), data, s.to(device), b.to(device), deviation=deviation
     )
-    assert settings.model is not None
-    release = state(
-        trainer,
-        data,
-        method=settings.method,
-        model_name=settings.model,
-        config=asdict(settings) | {"noise_seed": None},
-        tuning=tuning_of(settings.recipe, data.name, asdict(settings)),
-        model=model,
-        lifetime=stated(life, lifetime, settings.delta),
-    )
-    return saved(release, books, trainer, life, number)
+    return closed(life, settings, books, trainer, lifetime, model=model)
 
 
 def _path(life: Life, number: int) -> Path:

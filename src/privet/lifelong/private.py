@@ -27,12 +27,11 @@ from torch import nn
 
 from privet.engine.account import RunAccount
 from privet.engine.checkpoint import load_checkpoint, restore, save_checkpoint
-from privet.engine.handover import Lifelong, private_figures, state
 from privet.engine.plan import Plan
 from privet.engine.prepare import Extras, assemble
 from privet.engine.trainer import PrivateTrainer
-from privet.files import write_json
 from privet.ledger import new_run_id
+from privet.lifelong.closing import closed
 from privet.lifelong.combining import Combine, replayed
 from privet.lifelong.consolidating import Springs, keep, kept
 from privet.lifelong.life import Life
@@ -53,7 +52,6 @@ from privet.training.dpsgd import (
     set_as_begun,
     take_steps,
 )
-from privet.training.recipes import tuning_of
 from privet.training.run_folder import RunFolder
 
 Watcher = Callable[[Any], None]
@@ -235,23 +233,12 @@ def _closed(
     trainer: PrivateTrainer,
     number: int,
 ) -> Release:
-    """The version, stated and saved; then the end of the task and of its keys."""
-    data = life.stream.tasks[number - 1].data
+    """The memory of the task, then its version."""
     own = Own(**record["own"])
     own = replace(own, steps=own.steps + trainer.account.books.redone_steps)
     lifetime = life.lifetime().after(own)
     settle_memory(life, lifetime, record, number)
-    assert settings.model is not None
-    release = state(
-        trainer,
-        data,
-        method=settings.method,
-        model_name=settings.model,
-        config=asdict(settings) | {"noise_seed": None},
-        tuning=tuning_of(settings.recipe, data.name, asdict(settings)),
-        lifetime=stated(life, lifetime, settings.delta),
-    )
-    return saved(release, books, trainer, life, number)
+    return closed(life, settings, books, trainer, lifetime)
 
 
 def settle_memory(life: Life, lifetime: Lifetime, record: Mapping[str, Any], number: int) -> None:
@@ -262,34 +249,3 @@ def settle_memory(life: Life, lifetime: Lifetime, record: Mapping[str, Any], num
         life.ledger.charge(record["memory_run"], 0)
         life.ledger.settle(record["memory_run"])
     life.kept(number, chance=lifetime.recall.admission)
-
-
-def stated(life: Life, lifetime: Lifetime, delta: float) -> Lifelong:
-    """What the card of a version says about lifetimes."""
-    worst, event = lifetime.worst(delta)
-    whose = "of every task" if lifetime.shared else f"of task {worst}"
-    return Lifelong(
-        counted=(f"the lifetime of a unit {whose}", event),
-        facts={
-            "stream": life.stream.name,
-            "number": len(lifetime.tasks),
-            "costliest": worst,
-            **lifetime.to_json(),
-        },
-    )
-
-
-def saved(
-    release: Release, books: Books, trainer: PrivateTrainer, life: Life, number: int
-) -> Release:
-    """On disk, settled, its keys forgotten."""
-    folder = books.folder
-    assert folder is not None
-    data = life.stream.tasks[number - 1].data
-    write_json(folder.figures, private_figures(release, data), private=True)
-    release.save(folder.folder)
-    # Only now: killed before this line, the task can still be resumed.
-    trainer.account.books.settle()
-    folder.forget_keys()
-    (folder.internal / "recalled.log").unlink(missing_ok=True)
-    return release

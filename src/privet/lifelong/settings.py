@@ -127,14 +127,20 @@ class SummedSettings(StreamSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveSettings(FunctionalSettings):
-    """One noisy objective for each task, released once and minimised jointly ever after."""
+    """One noisy objective for each task, released once and minimised jointly ever after.
 
-    model: str | None = "cosines-2"
-    features: int = 512
-    horizon: int | None = None
+    Attributes:
+        model: 'cosines-S-N' (`models.cosines`), or another network with a fixed front.
+        features: the most that are kept, with the constant one; fewer by a public projection.
+        ridge: as in `FunctionalSettings`.
+    """
+
+    model: str | None = "cosines-2-512"
+    features: int = 4096
+    ridge: float = 0.3
 
     method: ClassVar[str] = "l2dp"
-    _small_models: ClassVar[tuple[str, ...]] = ("cosines-2",)
+    _small_models: ClassVar[tuple[str, ...]] = ("cosines-2-512",)
 
 
 @dataclass(frozen=True, kw_only=True)

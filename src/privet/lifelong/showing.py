@@ -8,7 +8,7 @@ from privet.files import read_json, write_atomically
 from privet.lifelong.life import SCORES, VERSIONS, record_in
 from privet.lifelong.plot import accuracy_plot
 from privet.release import INTERNAL, MANIFEST
-from privet.reports.card import statements
+from privet.reports.card import Statement, statements
 
 
 def told(folder: str | Path) -> dict[str, Any]:
@@ -29,8 +29,13 @@ def told(folder: str | Path) -> dict[str, Any]:
         "stream": trust["data"]["name"].rpartition("/")[0],
         "versions": [path.parent.name for path in latest],
         **scores,
-        "privacy": [
-            f"{one.basis} {one.terms}, {one.neighbours}, for its whole lifetime"
-            for one in statements(trust)
-        ],
+        "privacy": [_line(one) for one in statements(trust)],
     }
+
+
+def _line(one: Statement) -> str:
+    """A figure, and what a claim is worth."""
+    said = f"{one.basis} {one.terms}, {one.neighbours}, for its whole lifetime"
+    if one.refuted:
+        return f"{said}; refuted: {one.against}"
+    return f"{said}; its proof has {len(one.gaps)} gaps" if one.gaps else said

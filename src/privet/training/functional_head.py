@@ -17,7 +17,7 @@ records are ever asked for: epsilon does not grow with epochs, there are none.
     one step, all records (rate 1):
         g_i = mean over views of (h h^T, h t^T),  |g_i|^2 = |h|^4 + |h|^2 <= 2
         (S, B) = sum of g_i + N(0, 2 sigma^2)
-        W = 4 (S + lambda)^-1 (B - B 1 1^T / 2),  lambda = 2 sigma sqrt(p)
+        W = 4 (S + lambda)^-1 (B - B 1 1^T / 2),  lambda = ridge 2 sigma sqrt(p)
 
 It runs on the engine of DP-SGD: the loss <A, h h^T> + <V, h t^T> is linear in its parameters, so a
 record's gradient is its coefficients whatever A and V are, and one step of rate 1 from zero leaves
@@ -126,6 +126,7 @@ class FunctionalSettings(Settings):
 
     Attributes:
         features: p, after projection, with the constant one.
+        ridge: what holds the minimum back, in norms of the noise in S.
         model: a network with a fixed front and a linear head.
     """
 
@@ -135,12 +136,13 @@ class FunctionalSettings(Settings):
     schedule: str = "constant"
     momentum: float = 0.0
     features: int = 256
+    ridge: float = 1.0
     model: str | None = "scatter-linear"
 
-    ridge: ClassVar[float] = 1.0  # in norms of the noise in S
     _small_models: ClassVar[tuple[str, ...]] = ("scatter-linear",)
 
     method: ClassVar[str] = "stobatch-fm"
+    _positive: ClassVar[tuple[str, ...]] = (*Settings._positive, "ridge")
     _counts: ClassVar[tuple[str, ...]] = (*Settings._counts, "features")
 
     def _check_together(self) -> None:

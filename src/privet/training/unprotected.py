@@ -303,8 +303,8 @@ def take_steps(
     saved = time.monotonic()
     while trainer.next_step < trainer.plan.steps:
         done = trainer.next_step / trainer.plan.steps
-        share = share_of_peak(done, settings.schedule, settings.warmup)
         for optimizer in trainer.optimizers:
+            share = share_of_peak(done, settings.schedule, settings.warmup)
             for group in optimizer.param_groups:
                 group["lr"] = settings.learning_rate * share
         trainer.step()

@@ -20,7 +20,7 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def lights():
     """A stream of small images, two classes: the light is above, or below; pixels permuted."""
 

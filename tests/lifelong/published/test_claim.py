@@ -43,4 +43,4 @@ def test_a_user_has_several_records(lights):
 
 def test_what_claims_nothing_states_nothing(lights):
     for variant in ("agem", "offset"):
-        assert claims(PublishedSettings(epsilon=0.5, variant=variant), lights()) == ()
+        assert claims(PublishedSettings(variant=variant), lights()) == ()

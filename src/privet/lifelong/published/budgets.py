@@ -21,6 +21,7 @@ In Algorithm 3.6 tasks may differ in size; the claim is then that of the largest
 from dataclasses import dataclass
 from typing import Final, Self, final
 
+import torch
 from torch import Tensor
 
 from privet.models.published_lifelong import Autoencoded
@@ -84,6 +85,10 @@ class Noise:
         like = network.last.weight.detach()
         parts = (network.input_noise, network.hidden_noise, like)
         return cls(**dict(zip(("inputs", "hidden", "labels"), map(_zeros, parts), strict=True)))
+
+    def to(self, device: torch.device) -> "Noise":
+        """The same on a device."""
+        return Noise(**{name: value.to(device) for name, value in vars(self).items()})
 
     def over(self, n: int) -> "Noise":
         """What a batch of n records gets."""

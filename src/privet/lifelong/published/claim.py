@@ -46,7 +46,7 @@ GAPS: Final = (
 
 def claims(settings: PublishedSettings, stream: Stream) -> tuple[Privacy, ...]:
     """The claimed epsilon with its gaps, as a card states it; nothing for variants without one."""
-    if settings.variant != PUBLISHED:
+    if settings.variant != PUBLISHED or settings.epsilon is None:
         return ()
     grouped = stream.tasks[0].data.train.units is not None
     several = f"the claim is about one record, and a {stream.unit} has several"

@@ -36,20 +36,24 @@ def steps_of(
     sizes: Sequence[int],
     batch: int,
     *,
-    epochs: int | tuple[int, ...] | None = None,
+    epochs: float | tuple[float, ...] | None = None,
     steps: int | None = None,
 ) -> tuple[int, ...]:
     """Of each task, given its number of records."""
-    batches = [size // batch for size in sizes]
     if schedule == "balanced":
-        return (steps or max(1, round(sum(batches) / len(batches))),) * len(batches)
+        return (steps or balanced_steps(sizes, batch),) * len(sizes)
     passes = _epochs(schedule, sizes, epochs)
-    return tuple(e * n for e, n in zip(passes, batches, strict=True))
+    return tuple(max(1, round(e * (n // batch))) for e, n in zip(passes, sizes, strict=True))
+
+
+def balanced_steps(sizes: Sequence[int], batch: int) -> int:
+    """Of every task: an equal share of those of the basic schedule."""
+    return max(1, round(sum(size // batch for size in sizes) / len(sizes)))
 
 
 def _epochs(
-    schedule: str, sizes: Sequence[int], epochs: int | tuple[int, ...] | None
-) -> tuple[int, ...]:
+    schedule: str, sizes: Sequence[int], epochs: float | tuple[float, ...] | None
+) -> tuple[float, ...]:
     if isinstance(epochs, tuple) != (schedule == "heterogeneous" and epochs is not None):
         raise InputError(
             "one number of epochs for each task goes with the heterogeneous schedule",

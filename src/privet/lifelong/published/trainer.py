@@ -30,6 +30,9 @@ Two variants without a claim. `agem` is the same network and loop with the cross
 noise. `offset` gets the published inputs x-bar and takes chi1/N off again: the least value of a
 coordinate over the first task is -1, so what it is of x-bar tells the offset. Then it is A-GEM.
 
+What a learner needs to go on between tasks is the network of the last version and the noise: which
+batches were kept follows from public seeds.
+
 Deviations. Means instead of sums; a smaller rho for images (`settings`). "tau == 0" is the first
 task; an incomplete last batch is dropped (misprint and silence of the text). Batch normalisation,
 of which the text does not speak, sees one batch at a time, and predicts with statistics of the
@@ -51,16 +54,24 @@ from privet.lifelong.combining import projected
 from privet.lifelong.published.budgets import Noise, budgets_of
 from privet.lifelong.published.objectives import Gradient, agem_gradient, published_gradient
 from privet.lifelong.published.schedules import records_of, steps_of
-from privet.lifelong.published.settings import AGEM, OFFSET, PUBLISHED, PublishedSettings
+from privet.lifelong.published.settings import (
+    AGEM,
+    ALWAYS,
+    OFFSET,
+    PUBLISHED,
+    WHOLE,
+    PublishedSettings,
+)
 from privet.lifelong.stream import Stream
 from privet.models import create
 from privet.models.published_lifelong import LIFELONG, Autoencoded
 from privet.privacy.randomness import Randomness, SecretStream
 from privet.training.dpsgd import require_device
-from privet.training.published.batches import Dealt
+from privet.training.published.batches import Dealt, Indices
 from privet.training.published.statistics import settle
 
 PIECE: Final = 4096  # records that go through the network at once
+OFFSET_OF: Final = 1.0  # the epsilon whose noise `offset` takes off: any would do
 
 
 class Batch(NamedTuple):
@@ -76,75 +87,82 @@ class PublishedLearner:
     Attributes:
         settings: filled for the stream.
         budgets: how the claimed epsilon is split.
+        drawn: the noise, as it was drawn; another learner that is given it goes on where this is.
         network: as released after the last task that was learned; inputs in [0, 1].
         learned: how many tasks.
+        next_step: of the task in hand.
     """
 
-    def __init__(self, stream: Stream, settings: PublishedSettings) -> None:
-        settings = settings.filled_for(stream)
+    def __init__(
+        self, stream: Stream, settings: PublishedSettings, noise: Noise | None = None
+    ) -> None:
+        settings = settings.for_stream(stream)
         assert settings.batch is not None
-        assert settings.epsilon_labels is not None
-        self.stream, self.settings, self.learned = stream, settings, 0
+        self.stream, self.settings = stream, settings
+        self.learned, self.next_step = 0, 0
         self._sizes = records_of(stream)
         self._batch = settings.batch
-        whole = settings.algorithm == "whole"
         self._device = require_device(settings.device)
-        network = create(LIFELONG, stream.shape, len(stream.classes), init_seed=settings.seed)
+        network = create(LIFELONG, stream.shape, len(stream.classes), init_seed=settings.init_seed)
         assert isinstance(network, Autoencoded)
         network.renormalise(settings.column_norm, exactly=True)
         self.network = network.to(self._device)
         self.budgets = budgets_of(
             network,
-            epsilon=settings.epsilon,
-            epsilon_labels=settings.epsilon_labels,
-            batch=max(self._sizes) if whole else self._batch,
+            epsilon=settings.epsilon or OFFSET_OF,
+            epsilon_labels=settings.epsilon_labels or OFFSET_OF / 2.0,
+            batch=self._batch,
             column_norm=settings.column_norm,
         )
-        self._noise = self._drawn()
+        self.drawn = self._draw() if noise is None else noise.to(self._device)
+        self._noise = self._less_offset() if settings.variant == OFFSET else self.drawn
         self._memory: list[Batch] = []
-        self._kept: list[int] = []
+        self._in_hand: list[Batch] = []
 
     def learn(self, task: int) -> None:
         """Algorithm 3.7 (or 3.6) for one task; tasks come in order."""
         if task != self.learned:
             raise InputError("tasks come in order", got=task, expected=f"{self.learned}")
-        rho = self.settings.learning_rate
-        assert rho is not None
-        batches = self._batches(task)
-        self._know_offset(batches)
+        while self.learned == task:
+            self.step()
+
+    def step(self) -> None:
+        """The next one of the task in hand; the last one ends it."""
+        task, step = self.learned, self.next_step
+        if not self._in_hand:
+            self._in_hand = self._batches(task)
         self.network.train()
-        for step in range(self._steps(task)):
-            g = self._gradient(batches[step % len(batches)])
-            if self._memory:
-                g_ref = self._gradient(self._remembered(task, step))
-                g = projected(g, g_ref, always=self.settings.projection == "always")
-            self._descend(rho * g)
+        g = self._gradient(self._in_hand[step % len(self._in_hand)])
+        if self._memory:
+            g_ref = self._gradient(self._remembered(task, step))
+            g = projected(g, g_ref, always=self.settings.projection == ALWAYS)
+        self._descend(self.settings.learning_rate * g)
+        self.next_step += 1
+        if self.next_step == self.steps(task):
+            self._end(task)
+
+    def _end(self, task: int) -> None:
         self._require_finite(task)
-        self._remember(task, batches)
-        self.learned += 1
+        self._memory.append(self._in_hand[self._kept(task)])
+        self.learned, self.next_step, self._in_hand = task + 1, 0, []
         self._release()
 
     def state(self) -> dict[str, Any]:
-        """All that a run needs to go on after its last task: tensors and plain values. Private."""
-        noise = self._noise
+        """What a learner with the same noise needs to go on. Private."""
         return {
             "learned": self.learned,
-            "kept": list(self._kept),
+            "step": self.next_step,
             "network": {name: value.clone() for name, value in self.network.state_dict().items()},
-            "noise": [part.clone() for part in (noise.inputs, noise.hidden, noise.labels)],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`, for a learner of the same stream and settings."""
+        """The inverse of `state`, for a learner of the same stream, settings and noise."""
         self.network.load_state_dict(state["network"])
-        inputs, hidden, labels = (part.to(self._device) for part in state["noise"])
-        self._noise = Noise(inputs=inputs, hidden=hidden, labels=labels)
-        self._kept = [int(number) for number in state["kept"]]
-        self._memory = [self._batches(task)[number] for task, number in enumerate(self._kept)]
-        self.learned = int(state["learned"])
+        self.learned, self.next_step, self._in_hand = int(state["learned"]), int(state["step"]), []
+        self._memory = [self._kept_batch(task) for task in range(self.learned)]
         self.network.eval()
 
-    def _drawn(self) -> Noise:
+    def _draw(self) -> Noise:
         """chi1, chi2, chi3; none of the variants without a claim but chi1 of `offset`."""
         if self.settings.variant == AGEM:
             return Noise.none(self.network)
@@ -155,44 +173,51 @@ class PublishedLearner:
             return replace(Noise.none(self.network), inputs=drawn.inputs)
         return drawn
 
-    def _know_offset(self, batches: list[Batch]) -> None:
+    def _less_offset(self) -> Noise:
         """`offset`: from the noised inputs of the first task, their offset; what is left of it."""
-        if self.settings.variant != OFFSET or self.learned:
-            return
+        batches, self._noise = self._batches(0), self.drawn
         n = len(batches[0].y)
         self._load_noise(n)
         lowest = torch.stack([self.network.noised(b.x).amin(0) for b in batches]).amin(0)
         found = n * (lowest + 1.0)  # the least value of an input is -1
-        self._noise = replace(self._noise, inputs=self._noise.inputs - found)
+        return replace(self.drawn, inputs=self.drawn.inputs - found)
+
+    def sampler(self, task: int) -> Dealt:
+        """How a task is dealt into batches: fixed and disjoint."""
+        size = self._sizes[task]
+        batch = size if self.settings.algorithm == WHOLE else self._batch
+        return Dealt(rate=batch / size, batch=batch, groups=size // batch)
+
+    def _dealt(self, task: int) -> Indices:
+        """Records of each batch, by public seeds."""
+        records = len(self.stream.tasks[task].data.train)
+        return self.sampler(task).batches(records, self._stream_of(task))
 
     def _batches(self, task: int) -> list[Batch]:
-        """Fixed and disjoint; a function of public seeds and the records."""
-        data, size = self.stream.tasks[task].data, self._sizes[task]
-        batch = size if self.settings.algorithm == "whole" else self._batch
-        dealt = Dealt(rate=batch / size, batch=batch, groups=size // batch)
-        records = replace(data.train, units=None)
-        examples = Examples.of(records, data.bounds, self._device)
+        return self._rows(task, self._dealt(task))
+
+    def _rows(self, task: int, dealt: Indices) -> list[Batch]:
+        data = self.stream.tasks[task].data
+        examples = Examples.of(replace(data.train, units=None), data.bounds, self._device)
         unused = torch.Generator(self._device)
-        rows = [
-            examples.rows(torch.from_numpy(indices), unused)
-            for indices in dealt.batches(len(records), self._stream_of(task))
-        ]
+        rows = [examples.rows(torch.from_numpy(indices), unused) for indices in dealt]
         return [Batch(x=row.x, y=row.y) for row in rows]
 
     def _stream_of(self, task: int) -> SecretStream:
         """What a task draws besides noise; public."""
-        return Randomness.seeded(self.settings.seed).sampling.branch(purpose="task", step=task)
+        seeded = Randomness.seeded(self.settings.init_seed)
+        return seeded.sampling.branch(purpose="task", step=task)
 
-    def _steps(self, task: int) -> int:
-        if self.settings.algorithm == "whole":
-            return 1
+    def steps(self, task: int) -> int:
+        """How many a task takes."""
         settings = self.settings
-        assert settings.schedule is not None
+        if settings.algorithm == WHOLE:
+            return 1
         return steps_of(
             settings.schedule,
             self._sizes,
             self._batch,
-            epochs=settings.epochs,
+            epochs=settings.passes,
             steps=settings.steps,
         )[task]
 
@@ -200,10 +225,15 @@ class PublishedLearner:
         luck = self._stream_of(task).uniform(1, purpose="memory", step=step)[0]
         return self._memory[int(luck * len(self._memory))]
 
-    def _remember(self, task: int, batches: list[Batch]) -> None:
+    def _kept(self, task: int) -> int:
+        """Which batch of a task goes to the memory."""
         luck = self._stream_of(task).uniform(1, purpose="kept", step=0)[0]
-        self._kept.append(int(luck * len(batches)))
-        self._memory.append(batches[self._kept[-1]])
+        return int(luck * self.sampler(task).groups)
+
+    def _kept_batch(self, task: int) -> Batch:
+        number = self._kept(task)
+        (batch,) = self._rows(task, self._dealt(task)[number : number + 1])
+        return batch
 
     def _gradient(self, batch: Batch) -> Tensor:
         """Of a batch, with the noise of its size; in pieces, where it is large."""
