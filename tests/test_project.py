@@ -64,6 +64,7 @@ def test_imports_go_downwards_only():
             "audits",
             "synthesis",
             "lifelong",
+            "federation",
         },
         {"engine", "classifiers"},
         {"release", "models"},

@@ -1,0 +1,84 @@
+"""Combinations that cannot be right, refused before a client is asked for anything."""
+
+from privet.errors import InputError
+from privet.federation.gathering import Gathering
+from privet.federation.pacing import Buffer, Cohort
+from privet.federation.rule import Rule
+from privet.federation.user_privacy import Capped, Sampled, UserPrivacy
+
+
+def require_allowed(
+    rule: Rule,
+    gathering: Gathering,
+    privacy: UserPrivacy | None,
+    *,
+    secure_sum: bool,
+    rounds: int,
+) -> None:
+    """Refuse a rule with privacy, or with secure aggregation, that it cannot have."""
+    if secure_sum:
+        _require_summable(rule, gathering)
+    if privacy is not None:
+        _require_private(rule, gathering, privacy)
+        if isinstance(privacy.participation, Sampled):
+            _require_sampled(rule, privacy.participation, rounds)
+
+
+def _require_summable(rule: Rule, gathering: Gathering) -> None:
+    if not gathering.streaming:
+        raise InputError(
+            f"secure aggregation with '{rule.name}'",
+            got="a rule that looks at single updates",
+            expected="a rule that adds them up",
+            fix="fedavg, fedprox, fedadam or flsys",
+        )
+    if isinstance(rule.pacing, Buffer) or rule.stale:
+        raise InputError(
+            f"secure aggregation with '{rule.name}'",
+            got="updates of several versions in one sum",
+            expected="a cohort of one round, whose masks cancel",
+            fix="fedavg, fedprox, fedadam or flsys",
+        )
+
+
+def _require_private(rule: Rule, gathering: Gathering, privacy: UserPrivacy) -> None:
+    if not gathering.streaming:
+        raise InputError(
+            f"privacy for the user with '{rule.name}'",
+            got="a rule by which one update can move the result at will",
+            expected="a sum of clipped updates",
+            fix="fedavg, fedprox, fedadam, fedbuff or flsys",
+        )
+    if isinstance(privacy.participation, Capped) and _rate(rule) is not None:
+        raise InputError(
+            "a server that samples, and a cap on participation",
+            got=f"rate {_rate(rule):g}",
+            fix="account it as sampled, or ask for a cohort of a size",
+        )
+
+
+def _require_sampled(rule: Rule, participation: Sampled, rounds: int) -> None:
+    rate = _rate(rule)
+    if rate != participation.rate:
+        raise InputError(
+            "sampling is accounted where nobody samples so",
+            got=f"rate {participation.rate:g} accounted, "
+            + (f"{rate:g} of the server" if rate else f"'{rule.name}' without sampling"),
+            expected="the server asks every client with this probability",
+            fix="fedavg with this rate, or a cap on participation",
+        )
+    if rounds > participation.steps:
+        raise InputError(
+            "more rounds than are accounted", got=rounds, expected=f"at most {participation.steps}"
+        )
+    assert isinstance(rule.pacing, Cohort)
+    if rule.pacing.least:
+        raise InputError(
+            "a quorum where the server samples",
+            got=rule.pacing.least,
+            expected="0: updates kept for the next round would be in it more often than accounted",
+        )
+
+
+def _rate(rule: Rule) -> float | None:
+    return rule.pacing.rate if isinstance(rule.pacing, Cohort) else None

@@ -1,0 +1,260 @@
+"""One model's rounds: who may train, which updates count, when there is a new version.
+
+The simulator and a server drive the same machine, by its clock (seconds since the start) and by
+what clients say. It never waits and never draws a time of its own.
+
+    OPEN     clients ask, and are given the model; uploads are taken
+     | the deadline is over, or the pacing is full
+     +-- too few updates: the round is given up, its updates stay for the next one, same model
+     +-- enough: gathered, hidden where that is asked for, and the model moves
+          +-- `accept` says no: the step and its updates are forgotten, same model
+          +-- published: the version is one higher
+    STOPPED  after as many rounds as were asked for
+
+A client counts once in each step, however often it uploads. An update of a version that is older
+than the rule allows is refused. Under `UserPrivacy` an update is refused, too, once the client's
+participation is used up, and every update is clipped before it is added.
+
+`state` and `restore` are all that a killed server needs: the same calls from then on lead to the
+same versions, noise included.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor
+
+from privet.errors import InputError
+from privet.federation.allowed import require_allowed
+from privet.federation.gathering import StreamingMean
+from privet.federation.rule import Rule
+from privet.federation.update import Update
+from privet.federation.user_privacy import Capped, UserPrivacy, history_from, state_of
+from privet.privacy.correlated import History
+from privet.privacy.randomness import SecretStream
+
+Accept = Callable[[Tensor], bool]
+
+
+class Answer(StrEnum):
+    """What a client is told."""
+
+    ACCEPTED = "accepted"
+    REPEATED = "repeated"  # it is here already; nothing is counted twice
+    STALE = "stale"
+    SPENT = "spent"  # the client took part as often as it may
+    TOO_SOON = "too soon"  # its last step was fewer than `apart` steps ago
+    UNASKED = "unasked"
+    STOPPED = "stopped"
+
+
+class Closing(StrEnum):
+    """How a round ended."""
+
+    PUBLISHED = "published"
+    TOO_FEW = "too few"
+    REJECTED = "rejected"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Closed:
+    """A round that is over."""
+
+    round: int
+    time: float
+    how: Closing
+    updates: int
+    version: int
+    mean_staleness: float
+
+
+FIRST_VERSION: Final = 0
+
+
+@final
+class Coordinator:
+    """The state machine of one model under one rule.
+
+    Args:
+        weights: the first version, one flat vector.
+        rule: how updates are gathered and when.
+        rounds: after so many rounds nobody is asked any more.
+        privacy: how updates are clipped and hidden; None: not at all.
+        stream: secret, for the noise; needed with `privacy`.
+        accept: whether a new version may be published; default: always. Under privacy it must not
+            look at private records.
+        secure_sum: whether single updates stay hidden from the server.
+    """
+
+    def __init__(
+        self,
+        weights: Tensor,
+        rule: Rule,
+        *,
+        rounds: int,
+        privacy: UserPrivacy | None = None,
+        stream: SecretStream | None = None,
+        accept: Accept | None = None,
+        secure_sum: bool = False,
+    ) -> None:
+        if rounds < 1:
+            raise InputError("bad number of rounds", got=rounds, expected="at least 1")
+        if (privacy is None) != (stream is None):
+            raise InputError("noise needs a secret stream", fix="give privacy and stream, or none")
+        self.rule, self.rounds, self.privacy, self.stream = rule, rounds, privacy, stream
+        self.weights = weights.detach().clone()
+        size = self.weights.numel()
+        self._gathering = rule.gathering(size)
+        require_allowed(rule, self._gathering, privacy, secure_sum=secure_sum, rounds=rounds)
+        if privacy is not None and isinstance(self._gathering, StreamingMean):
+            self._gathering = StreamingMean(size, divisor=1.0)  # the sum; `divisor` comes after
+        self._step = rule.step(size)
+        self._accept: Accept = accept or (lambda _: True)
+        self._noise = History.empty()
+        self.version, self.round, self.opened = FIRST_VERSION, 0, 0.0
+        self._steps = 0  # of noise: also those whose result was not published
+        self._asked: set[str] | None = None
+        self._counted: dict[str, int] = {}  # clients of this step, and how stale they were
+        self.times: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+
+    @property
+    def stopped(self) -> bool:
+        """Whether all rounds are over."""
+        return self.round >= self.rounds
+
+    @property
+    def deadline(self) -> float:
+        """When this round ends at the latest."""
+        return self.opened + self.rule.pacing.seconds
+
+    @property
+    def count(self) -> int:
+        """How many updates are here for the next step."""
+        return self._gathering.count
+
+    def invite(self, clients: set[str]) -> None:
+        """The clients of this round, where the server chooses them."""
+        if not self.rule.pacing.invites:
+            raise InputError(f"under '{self.rule.name}' clients choose themselves")
+        self._asked = set(clients)
+
+    def ask(self, client: str) -> Answer:
+        """Whether a client may train now (RTCm -> AFTm or DFTm)."""
+        return self._admitted(client, self.version)
+
+    def would_take(self, client: str, base_version: int) -> Answer:
+        """What `receive` would answer to an update of this version."""
+        return self._admitted(client, base_version)
+
+    def receive(self, update: Update, now: float) -> tuple[Answer, Closed | None]:
+        """Take an upload, or refuse it; the round may be full with it. Call `advance` before."""
+        if now > self.deadline and not self.stopped:
+            raise ValueError("the deadline is over: advance first")
+        answer = self._admitted(update.client, update.base_version)
+        if answer is not Answer.ACCEPTED:
+            return answer, None
+        update.require_for(self.weights.numel())
+        staleness = self.version - update.base_version
+        change = update.change if self.privacy is None else self.privacy.clipped(update.change)
+        self._gathering.add(change, self.rule.weight(staleness))
+        self._counted[update.client] = staleness
+        self.times[update.client] = self.times.get(update.client, 0) + 1
+        self._last[update.client] = self._steps
+        expected = len(self._asked) if self._asked is not None else 0
+        full = self.rule.pacing.full(self._gathering.count, expected)
+        return answer, self._close(now) if full else None
+
+    def advance(self, now: float) -> Closed | None:
+        """End the round if its time is over."""
+        return self._close(self.deadline) if not self.stopped and now >= self.deadline else None
+
+    def _admitted(self, client: str, base_version: int) -> Answer:
+        if self.stopped:
+            return Answer.STOPPED
+        if client in self._counted:
+            return Answer.REPEATED
+        if self.rule.pacing.invites and client not in (self._asked or ()):
+            return Answer.UNASKED
+        if not 0 <= self.version - base_version <= self.rule.stale:
+            return Answer.STALE
+        cap = self.privacy.participation if self.privacy is not None else None
+        if isinstance(cap, Capped) and client in self.times:
+            if self.times[client] >= cap.times:
+                return Answer.SPENT
+            if self._steps - self._last[client] < cap.apart:
+                return Answer.TOO_SOON
+        return Answer.ACCEPTED
+
+    def _close(self, now: float) -> Closed:
+        count = self._gathering.count
+        stale = sum(self._counted.values()) / max(1, len(self._counted))
+        if not self.rule.pacing.enough(count):
+            how = Closing.TOO_FEW  # what is here counts in the next round
+        else:
+            how = self._stepped()
+            self._gathering.clear()
+            self._counted.clear()
+        self.round, self.opened, self._asked = self.round + 1, now, None
+        return Closed(
+            round=self.round,
+            time=now,
+            how=how,
+            updates=count,
+            version=self.version,
+            mean_staleness=stale,
+        )
+
+    def _stepped(self) -> Closing:
+        change = self._gathering.result() if self._gathering.count else self._nothing()
+        if self.privacy is not None:
+            assert self.stream is not None
+            noisy, self._noise = self.privacy.hidden(
+                change, step=self._steps, stream=self.stream, history=self._noise
+            )
+            change = noisy / self.privacy.divisor
+        self._steps += 1
+        moved = self._step.moved(self.weights, change).to(self.weights.dtype)
+        if not self._accept(moved):
+            return Closing.REJECTED
+        self.weights, self.version = moved, self.version + 1
+        return Closing.PUBLISHED
+
+    def _nothing(self) -> Tensor:
+        return torch.zeros(self.weights.numel(), dtype=torch.float64)
+
+    def state(self) -> dict[str, Any]:
+        """All that a killed process needs to go on; secret under privacy."""
+        return {
+            "weights": self.weights.clone(),
+            "gathering": self._gathering.state(),
+            "step": self._step.state(),
+            "noise": state_of(self._noise),
+            "numbers": {
+                "version": self.version,
+                "round": self.round,
+                "opened": self.opened,
+                "steps": self._steps,
+            },
+            "asked": None if self._asked is None else sorted(self._asked),
+            "counted": dict(self._counted),
+            "times": dict(self.times),
+            "last": dict(self._last),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where another process stopped."""
+        self.weights = state["weights"].clone()
+        self._gathering.restore(state["gathering"])
+        self._step.restore(state["step"])
+        self._noise = history_from(state["noise"])
+        numbers = state["numbers"]
+        self.version, self.round = int(numbers["version"]), int(numbers["round"])
+        self.opened, self._steps = float(numbers["opened"]), int(numbers["steps"])
+        self._asked = None if state["asked"] is None else set(state["asked"])
+        self._counted, self.times = dict(state["counted"]), dict(state["times"])
+        self._last = dict(state["last"])

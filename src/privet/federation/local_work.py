@@ -1,0 +1,171 @@
+"""What a client does in one round: which records, in which order, how often, by which optimiser.
+
+| FLSys  | here             | meaning                                                            |
+|--------|------------------|--------------------------------------------------------------------|
+| D_L    | `own_per_class`  | records of the client's own that a round uses, of each class       |
+| A, D_A | `pool_per_class` | records of the pool, of each class, also of those it lacks         |
+| eta    | `learning_rate`  | of the client                                                      |
+
+A `Lesson` is all of that drawn: rows of the `Material`, in order, with -1 where a batch is not
+full. Every engine is given the same lessons, so that they can be compared number by number. A
+lesson depends on the seed, the client and how often the client has been asked, and on nothing else:
+not on who was trained before, nor in which process.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from privet.errors import InputError
+
+OPTIMIZERS: Final = ("sgd", "adam")
+EMPTY: Final = -1
+Rows = NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LocalWork:
+    """The plan of every client.
+
+    Attributes:
+        epochs: over the records of a round.
+        batch: records of a step.
+        learning_rate: eta.
+        optimizer: 'sgd' or 'adam', begun anew by every client in every round.
+        own_per_class: fewest and most records of a class in a round; None: all there are.
+        pool_per_class: of the pool, likewise; None: no pool.
+    """
+
+    epochs: int = 5
+    batch: int = 64
+    learning_rate: float = 0.005
+    optimizer: str = "sgd"
+    own_per_class: tuple[int, int] | None = None
+    pool_per_class: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("local epochs", self.epochs), ("local batch", self.batch)):
+            if value < 1:
+                raise InputError(f"bad number of {name}", got=value, expected="at least 1")
+        if not 0 < self.learning_rate < float("inf"):
+            raise InputError("bad client learning rate", got=self.learning_rate, expected="> 0")
+        if self.optimizer not in OPTIMIZERS:
+            raise InputError(
+                "unknown local optimiser", got=self.optimizer, expected=" | ".join(OPTIMIZERS)
+            )
+        for span in (self.own_per_class, self.pool_per_class):
+            if span is not None and not 1 <= span[0] <= span[1]:
+                raise InputError(
+                    "bad number of records of a class",
+                    got=f"{span[0]}..{span[1]}",
+                    expected="1 <= fewest <= most",
+                )
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Material:
+    """The records of all clients, and after them those of the pool.
+
+    Attributes:
+        x, y: inputs as the model is given them, and labels.
+        clients: for each client, which rows are its own.
+        pool: rows that every client has; none without a pool.
+        classes: number of classes.
+    """
+
+    x: Tensor
+    y: Tensor
+    clients: Sequence[Rows]
+    pool: Rows
+    classes: int
+
+    def on(self, device: torch.device) -> "Material":
+        """The same with its records on a device."""
+        return Material(
+            x=self.x.to(device),
+            y=self.y.to(device),
+            clients=self.clients,
+            pool=self.pool,
+            classes=self.classes,
+        )
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lesson:
+    """The rows of each step, (steps, batch), and a seed for what the model draws itself."""
+
+    rows: Rows
+    seed: int
+
+
+class Teacher:
+    """Draws lessons.
+
+    Args:
+        material: the records.
+        work: the plan.
+        seed: of the simulation.
+    """
+
+    def __init__(self, material: Material, work: LocalWork, *, seed: int) -> None:
+        self.work, self.seed = work, seed
+        labels = material.y.cpu().numpy()
+        self._own = [_by_class(rows, labels, material.classes) for rows in material.clients]
+        self._pool = _by_class(material.pool, labels, material.classes)
+        if work.pool_per_class is not None and not len(material.pool):
+            raise InputError(
+                "records of a pool are asked for, and there is no pool", fix="give a pool"
+            )
+
+    def lesson(self, client: int, turn: int) -> Lesson:
+        """Of one client, when it is asked for the `turn`-th time."""
+        draw = np.random.default_rng((self.seed, client, turn))
+        rows = self._chosen(client, draw)
+        epochs = [
+            _in_batches(draw.permutation(rows), self.work.batch) for _ in range(self.work.epochs)
+        ]
+        return Lesson(rows=np.concatenate(epochs), seed=int(draw.integers(2**31)))
+
+    def records(self, client: int) -> int:
+        """How many of its own a client has."""
+        return sum(len(rows) for rows in self._own[client])
+
+    def _chosen(self, client: int, draw: np.random.Generator) -> Rows:
+        own = self._own[client]
+        parts = (
+            [*own] if self.work.own_per_class is None else _some(own, self.work.own_per_class, draw)
+        )
+        if self.work.pool_per_class is not None:
+            parts += _some(self._pool, self.work.pool_per_class, draw)
+        return np.concatenate(parts)
+
+
+def _by_class(rows: Rows, labels: Rows, classes: int) -> list[Rows]:
+    """Rows of each class, ascending; the arrays of classes that are lacking are empty."""
+    order = np.sort(rows)
+    kinds = labels[order]
+    return [order[kinds == label] for label in range(classes)]
+
+
+def _some(of_class: Sequence[Rows], span: tuple[int, int], draw: np.random.Generator) -> list[Rows]:
+    """Of each class, so many without repetition; all if there are not so many."""
+    counts = draw.integers(span[0], span[1] + 1, len(of_class))
+    return [
+        draw.choice(rows, min(int(n), len(rows)), replace=False) if len(rows) else rows
+        for rows, n in zip(of_class, counts, strict=True)
+    ]
+
+
+def _in_batches(rows: Rows, batch: int) -> Rows:
+    steps = -(-len(rows) // batch)
+    padded = np.full(steps * batch, EMPTY, dtype=np.int64)
+    padded[: len(rows)] = rows
+    return padded.reshape(steps, batch)

@@ -1,0 +1,139 @@
+"""Many clients trained at once: their weights are stacked, and every step is one step of all.
+
+theta is (clients, weights). In step s client i takes its own gradient, on its own batch s, at its
+own theta_i: `vmap` of the gradient, so no client sees another's numbers. Lessons of fewer steps
+than the longest stand still at the end, and rows that a batch lacks have no weight. The optimisers
+are written out, since each client's must be its own; their arithmetic is that of torch.optim.
+
+Cost: memory of a few times clients x weights beside the activations; `at_once` bounds it. The
+result is that of `one_by_one` to rounding where a model draws nothing; dropout draws other masks.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import cross_entropy
+
+from privet.errors import InputError
+from privet.federation.flat import flat, load_flat, named, travelling
+from privet.federation.local_work import EMPTY, Lesson, LocalWork, Material
+
+AT_ONCE: Final = 256
+ADAM: Final = (0.9, 0.999, 1e-8)
+
+Gradients = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class Together:
+    """Trains clients side by side; models without statistics of a batch.
+
+    Args:
+        model: as it was built.
+        material: the records, on the device where clients train.
+        work: what every client does.
+        proximal: mu of FedProx.
+        at_once: most clients that are stacked.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        material: Material,
+        work: LocalWork,
+        *,
+        proximal: float = 0.0,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        _require_stackable(model)
+        self.model = model.to(material.x.device).train()
+        self.material, self.work, self.proximal = material, work, proximal
+        self.at_once = at_once
+
+    def changes(self, weights: Tensor, lessons: Sequence[Lesson]) -> Tensor:
+        """Delta of each lesson, one a row."""
+        start = weights.to(self.material.x.device)
+        load_flat(self.model, start)
+        parts = [
+            self._group(start, lessons[first : first + self.at_once])
+            for first in range(0, len(lessons), self.at_once)
+        ]
+        return torch.cat(parts)
+
+    def _group(self, start: Tensor, lessons: Sequence[Lesson]) -> Tensor:
+        rows = torch.from_numpy(_stacked(lessons)).to(start.device)
+        theta = start.repeat(len(lessons), 1)
+        move = _mover(self.work, theta)
+        gradients = vmap(grad(self._loss), in_dims=(0, 0, 0, 0, None), randomness="different")
+        devices = [start.device] if start.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(lessons[0].seed)
+            for step in range(rows.shape[1]):
+                there = rows[:, step] != EMPTY
+                chosen = rows[:, step].clamp_min(0)
+                x, y = self.material.x[chosen], self.material.y[chosen]
+                g = gradients(theta, x, y, there.float(), start)
+                theta = move(theta, g, there.any(1))
+        return theta - start
+
+    def _loss(self, theta: Tensor, x: Tensor, y: Tensor, there: Tensor, start: Tensor) -> Tensor:
+        scores = functional_call(self.model, named(self.model, theta), (x,))
+        losses = cross_entropy(scores, y, reduction="none")
+        loss = (losses * there).sum() / there.sum().clamp_min(1.0)
+        if self.proximal:
+            loss = loss + 0.5 * self.proximal * (theta - start).square().sum()
+        return loss
+
+
+def _stacked(lessons: Sequence[Lesson]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """(clients, steps, batch) as long as the longest lesson."""
+    steps = max(len(lesson.rows) for lesson in lessons)
+    rows = np.full((len(lessons), steps, lessons[0].rows.shape[1]), EMPTY, dtype=np.int64)
+    for place, lesson in zip(rows, lessons, strict=True):
+        place[: len(lesson.rows)] = lesson.rows
+    return rows
+
+
+def _mover(work: LocalWork, theta: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """One step of every client that has a batch left, by an optimiser without a past."""
+    return {"sgd": _sgd, "adam": _adam}[work.optimizer](work.learning_rate, theta)
+
+
+def _sgd(rate: float, theta: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    del theta
+
+    def move(theta: Tensor, g: Tensor, active: Tensor) -> Tensor:
+        return theta - rate * g * active[:, None]
+
+    return move
+
+
+def _adam(rate: float, theta: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    m, v = torch.zeros_like(theta), torch.zeros_like(theta)
+    taken = torch.zeros(len(theta), 1, device=theta.device)
+    b1, b2, tiny = ADAM
+
+    def move(theta: Tensor, g: Tensor, active: Tensor) -> Tensor:
+        # Clients that stand still have ended: what their moments become is never used.
+        taken.add_(active[:, None])
+        m.lerp_(g, 1 - b1)
+        v.lerp_(g.square(), 1 - b2)
+        step = m / (1 - b1**taken) / ((v / (1 - b2**taken)).sqrt() + tiny)
+        return theta - rate * step * active[:, None]
+
+    return move
+
+
+def _require_stackable(model: nn.Module) -> None:
+    buffers: Mapping[str, Tensor] = dict(model.named_buffers())
+    moving = [name for name in travelling(model) if name in buffers]
+    if moving:
+        raise InputError(
+            "a model with statistics of its batches cannot be trained with others at once",
+            got=f"'{moving[0]}'",
+            fix="a model without BatchNorm, or --engine one-by-one",
+        )
+    assert flat(model).numel()

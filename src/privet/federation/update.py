@@ -1,0 +1,41 @@
+"""What a client sends: how far its weights moved away from a version of the model."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from privet.errors import InputError
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Update:
+    """The weights after local work less those before it, as one flat vector.
+
+    Attributes:
+        client: whose it is.
+        base_version: of the model that the client started from.
+        change: Delta, a vector of as many numbers as the model has weights.
+    """
+
+    client: str
+    base_version: int
+    change: Tensor
+
+    def require_for(self, size: int) -> None:
+        """Refuse what cannot be added to a model of `size` weights."""
+        if self.change.shape != (size,):
+            raise InputError(
+                f"an update of '{self.client}' does not fit the model",
+                got=f"shape {tuple(self.change.shape)}",
+                expected=f"one vector of {size} numbers",
+            )
+        if not bool(torch.isfinite(self.change).all()):
+            raise InputError(
+                f"an update of '{self.client}' is not a number somewhere",
+                got="NaN or infinity",
+                expected="finite numbers",
+                fix="lower the client's learning rate",
+            )
