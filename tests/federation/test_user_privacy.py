@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from privet.errors import InputError
 from privet.federation import Capped, Coordinator, Sampled, Update, UserPrivacy, rule_named
-from privet.federation.user_privacy import adjacencies
 from privet.guarantee import Adjacency
+from privet.privacy.participation import adjacencies
 from privet.privacy.randomness import SecretStream
 from privet.privacy.tradeoff import gaussian_delta
 

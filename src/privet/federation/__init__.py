@@ -7,7 +7,8 @@ from privet.federation.rules import RULES, rule_named
 from privet.federation.simulator import Simulator, Weather
 from privet.federation.together import Together
 from privet.federation.update import Update
-from privet.federation.user_privacy import Capped, Sampled, UserPrivacy
+from privet.federation.user_privacy import UserPrivacy
+from privet.privacy.participation import Capped, Sampled
 
 __all__ = [
     "RULES",

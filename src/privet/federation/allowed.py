@@ -4,7 +4,8 @@ from privet.errors import InputError
 from privet.federation.gathering import Gathering
 from privet.federation.pacing import Buffer, Cohort
 from privet.federation.rule import Rule
-from privet.federation.user_privacy import Capped, Sampled, UserPrivacy
+from privet.federation.user_privacy import UserPrivacy
+from privet.privacy.participation import Capped, Sampled
 
 
 def require_allowed(

@@ -32,8 +32,9 @@ from privet.federation.allowed import require_allowed
 from privet.federation.gathering import StreamingMean
 from privet.federation.rule import Rule
 from privet.federation.update import Update
-from privet.federation.user_privacy import Capped, UserPrivacy, history_from, state_of
+from privet.federation.user_privacy import UserPrivacy, history_from, state_of
 from privet.privacy.correlated import History
+from privet.privacy.participation import Capped
 from privet.privacy.randomness import SecretStream
 
 Accept = Callable[[Tensor], bool]

@@ -144,18 +144,24 @@ class Simulator:
 
     def run(self, watch: Callable[[Closed], None] | None = None) -> None:
         """Until the last round is over; `watch` is told of each."""
+        while not self.coordinator.stopped:
+            closed = self.next_round()
+            if watch is not None:
+                watch(closed)
+
+    def next_round(self) -> Closed:
+        """Until the round that is open is over."""
         if not self._begun:
             self._begun = True
             self._open()
             for client, phone in enumerate(self.phones):
                 for start, _ in phone.stretches:
                     self._push(start, FREE, client)
-        while not self.coordinator.stopped:
+        closed = self._next()
+        while closed is None:
             closed = self._next()
-            if closed is not None:
-                self._open()
-                if watch is not None:
-                    watch(closed)
+        self._open()
+        return closed
 
     def _next(self) -> Closed | None:
         """The next event; a round that ends with it."""
