@@ -13,18 +13,20 @@ from privet.engine.generators import TORCH_DRAWS
 from privet.engine.tuned import Tuning
 from privet.guarantee import Adjacency
 from privet.privacy.local import LOCAL
+from privet.privacy.participation import FEDERATED, FEDERATION
 from privet.privacy.sampling import sampler_of
 
 SECRET: Final = (
     "the sampling and noise keys stay secret",
     "AES-256, keyed BLAKE2b and (for noise drawn on a GPU) ChaCha20 are pseudo-random",
 )
+ROUNDED: Final = "sums and noise in floating point behave as the real numbers they round"
 UNWATCHED: Final = "what the weights do is released, not the time or memory that training took"
 ALWAYS: Final = (
     *SECRET,
     "the model (and an augmentation or adversary of one's own) treats every example apart and keeps"
     " rows in their places (probed on made-up batches)",
-    "sums and noise in floating point behave as the real numbers they round",
+    ROUNDED,
     UNWATCHED,
 )
 PUBLIC_START: Final = (
@@ -41,6 +43,16 @@ LIFELONG: Final = "lifelong"  # the field of a card that is of one task of a str
 ONE_TASK: Final = "every {unit} of the stream is in one task"
 ONE_IDENTITY: Final = "a {unit} has the same identity in all tasks of the stream"
 UNKNOWN_MEMORY: Final = "nobody knows which of them the memory holds, and it stays secret"
+
+TRUSTED_SERVER: Final = "the server sees every update; what it publishes is protected"
+KEPT_NUMBERS: Final = (
+    "clients keep their numbers when one of them comes or goes; a number, and when its phone can"
+    " train and how fast, follow from no record"
+)
+OWN_RECORDS_ALONE: Final = "what a client sends follows from its own records, from what was published and from public draws"
+MADE_UP_CLIENTS: Final = "records were dealt out to clients; a client is protected as it was dealt"
+PUBLIC_POOL: Final = "the records that all clients are given are public: {statement}"
+
 SMALLER_TASKS: Final = "how large tasks are, and that there are more, does not depend on records"
 
 
@@ -49,6 +61,8 @@ def assumptions_of(trust: Mapping[str, Any]) -> tuple[str, ...]:
     if trust["mechanism"]["sampler"] == LOCAL:
         # What learns sees no record, and the noise is whole numbers: neither is assumed anything.
         return (*SECRET, UNWATCHED, *_of_these_data(trust), SIZE_IS_ENOUGH)
+    if trust["mechanism"]["sampler"] in FEDERATED:
+        return (*SECRET, ROUNDED, UNWATCHED, *_of_these_data(trust), *_of_a_federation(trust))
     own = (*ALWAYS, *_of_these_data(trust), *_of_this_one(trust))
     return (*own, *assumed_of_parts(trust, own))
 
@@ -73,6 +87,15 @@ def _of_this_one(trust: Mapping[str, Any]) -> Iterator[str]:
         yield SIZE_IS_PUBLIC
     if LIFELONG in trust:
         yield from _of_a_stream(trust[LIFELONG], trust["data"]["unit"])
+
+
+def _of_a_federation(trust: Mapping[str, Any]) -> Iterator[str]:
+    facts = trust[FEDERATION]
+    yield from (TRUSTED_SERVER, KEPT_NUMBERS, OWN_RECORDS_ALONE)
+    if facts["made_up"]:
+        yield MADE_UP_CLIENTS
+    if "pool" in facts:
+        yield PUBLIC_POOL.format(statement=facts["pool"])
 
 
 def _of_a_stream(stream: Mapping[str, Any], unit: str) -> Iterator[str]:

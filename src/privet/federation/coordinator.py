@@ -27,6 +27,8 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor
 
+from privet.engine.account import Account, Unpaid
+from privet.engine.fixed_parts import digest_of
 from privet.errors import InputError
 from privet.federation.allowed import require_allowed
 from privet.federation.gathering import StreamingMean
@@ -89,6 +91,8 @@ class Coordinator:
         accept: whether a new version may be published; default: always. Under privacy it must not
             look at private records.
         secure_sum: whether single updates stay hidden from the server.
+
+    `account` is asked for leave before the noise of a step is drawn, and told what came out.
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class Coordinator:
             self._gathering = StreamingMean(size, divisor=1.0)  # the sum; `divisor` comes after
         self._step = rule.step(size)
         self._accept: Accept = accept or (lambda _: True)
+        self.account: Account = Unpaid()
         self._noise = History.empty()
         self.version, self.round, self.opened = FIRST_VERSION, 0, 0.0
         self._steps = 0  # of noise: also those whose result was not published
@@ -159,7 +164,7 @@ class Coordinator:
         answer = self._admitted(update.client, update.base_version)
         if answer is not Answer.ACCEPTED:
             return answer, None
-        update.require_for(self.weights.numel())
+        update.require_for(self.weights.numel(), finite=self.privacy is None)
         staleness = self.version - update.base_version
         change = update.change if self.privacy is None else self.privacy.clipped(update.change)
         self._gathering.add(change, self.rule.weight(staleness))
@@ -213,17 +218,23 @@ class Coordinator:
     def _stepped(self) -> Closing:
         change = self._gathering.result() if self._gathering.count else self._nothing()
         if self.privacy is not None:
-            assert self.stream is not None
-            noisy, self._noise = self.privacy.hidden(
-                change, step=self._steps, stream=self.stream, history=self._noise
-            )
-            change = noisy / self.privacy.divisor
+            change = self._hidden(change, self.privacy) / self.privacy.divisor
         self._steps += 1
         moved = self._step.moved(self.weights, change).to(self.weights.dtype)
         if not self._accept(moved):
             return Closing.REJECTED
         self.weights, self.version = moved, self.version + 1
         return Closing.PUBLISHED
+
+    def _hidden(self, total: Tensor, privacy: UserPrivacy) -> Tensor:
+        """The sum with its noise, paid for before it exists and noted before it is used."""
+        assert self.stream is not None
+        self.account.charge(self._steps)
+        noisy, self._noise = privacy.hidden(
+            total, step=self._steps, stream=self.stream, history=self._noise
+        )
+        self.account.confirm(self._steps, digest_of({"sum": noisy}))
+        return noisy
 
     def _nothing(self) -> Tensor:
         return torch.zeros(self.weights.numel(), dtype=torch.float64)

@@ -68,6 +68,7 @@ class FederationSettings:
         engine: 'one-by-one', 'together', or 'auto': together on a GPU.
         init_seed: of first weights, clients, phones and what they draw; public.
         device: 'cpu', 'cuda', ...
+        looks: after how many of the rounds the model is tried on the test records.
         checkpoint_every: rounds between checkpoints; default: every 20 seconds.
         noise_seed: for tests only: known noise, so no epsilon is stated.
     """
@@ -108,6 +109,7 @@ class FederationSettings:
     engine: str = "auto"
     init_seed: int = 0
     device: str = "cpu"
+    looks: int = 20
     checkpoint_every: int | None = None
     noise_seed: int | None = None
 
@@ -117,7 +119,7 @@ class FederationSettings:
         "engine": ENGINES,
     }
     _counts: ClassVar[tuple[str, ...]] = (
-        *("rounds", "clients", "times", "apart", "bands", "checkpoint_every"),
+        *("rounds", "clients", "times", "apart", "bands", "looks", "checkpoint_every"),
     )
 
     def __post_init__(self) -> None:
@@ -187,13 +189,11 @@ class FederationSettings:
         assert self.times is not None
         return Capped(times=self.times, apart=self.apart)
 
-    def privacy(self) -> UserPrivacy | None:
-        """Of filled settings: noise for the target, less nothing; None without a target."""
-        if self.epsilon is None:
-            return None
+    def privacy(self, *, epsilon: float) -> UserPrivacy:
+        """Of filled settings: noise for what is left of the target."""
         assert self.divisor is not None
         return UserPrivacy.calibrated(
-            epsilon=self.epsilon,
+            epsilon=epsilon,
             delta=self.delta,
             participation=self.participation(),
             clip=self.clip,

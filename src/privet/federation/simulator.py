@@ -305,6 +305,7 @@ class Simulator:
         """All of it, between two events."""
         return {
             "coordinator": self.coordinator.state(),
+            "begun": self._begun,
             "now": self.now,
             "heap": list(self._heap),
             "order": self._order,
@@ -320,7 +321,8 @@ class Simulator:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on where another process stopped."""
         self.coordinator.restore(state["coordinator"])
-        self.now, self._order, self._begun = float(state["now"]), int(state["order"]), True
+        self.now, self._order = float(state["now"]), int(state["order"])
+        self._begun = bool(state["begun"])
         self._heap = [tuple(event) for event in state["heap"]]
         heapq.heapify(self._heap)
         self._turns, self._tried = list(state["turns"]), list(state["tried"])

@@ -24,15 +24,18 @@ class Update:
     base_version: int
     change: Tensor
 
-    def require_for(self, size: int) -> None:
-        """Refuse what cannot be added to a model of `size` weights."""
+    def require_for(self, size: int, *, finite: bool = True) -> None:
+        """Refuse what cannot be added to a model of `size` weights.
+
+        Where clipping makes a zero of what is not finite, `finite` need not be asked for.
+        """
         if self.change.shape != (size,):
             raise InputError(
                 f"an update of '{self.client}' does not fit the model",
                 got=f"shape {tuple(self.change.shape)}",
                 expected=f"one vector of {size} numbers",
             )
-        if not bool(torch.isfinite(self.change).all()):
+        if finite and not bool(torch.isfinite(self.change).all()):
             raise InputError(
                 f"an update of '{self.client}' is not a number somewhere",
                 got="NaN or infinity",

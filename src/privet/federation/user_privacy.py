@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, final
 
+import torch
 from torch import Tensor
 
 from privet.errors import InputError
@@ -105,9 +106,15 @@ class UserPrivacy:
         return {client: spent.get(n, 0.0) for client, n in times.items()}
 
     def clipped(self, change: Tensor) -> Tensor:
-        """The update, shortened to C, in double precision."""
+        """The update, shortened to C, in double precision; zero if it is not finite.
+
+        To refuse such an update would tell that its client took part.
+        """
         change = change.detach().double()
-        return change * min(1.0, self.clip / max(float(change.norm()), 1e-300))
+        norm = float(change.norm())
+        if not math.isfinite(norm):
+            return torch.zeros_like(change)
+        return change * min(1.0, self.clip / max(norm, 1e-300))
 
     def hidden(
         self, total: Tensor, *, step: int, stream: SecretStream, history: History

@@ -49,6 +49,7 @@ from privet.privacy.accounting import DpEvent
 SELF_SELECTED: Final = "self-selected"
 SERVER_SAMPLED: Final = "server-sampled"
 FEDERATED: Final = (SELF_SELECTED, SERVER_SAMPLED)
+FEDERATION: Final = "federation"  # the field of a card that is of one
 
 
 @final
@@ -72,7 +73,24 @@ class Capped:
 
     def event_of(self, multiplier: float, times: int) -> DpEvent:
         """What a client spends that took part so often."""
-        return dp.SelfComposedDpEvent(dp.GaussianDpEvent(multiplier), times)
+        return dp.SelfComposedDpEvent(self.turn_event(multiplier), times)
+
+    @property
+    def turns(self) -> int:
+        """How often a client is charged at most."""
+        return self.times
+
+    def turn_event(self, multiplier: float) -> DpEvent:
+        """One of its steps."""
+        return dp.GaussianDpEvent(multiplier)
+
+    def turn_of(self, step: int) -> int:
+        """The last turn that any client may have had, once this step is over."""
+        return min(step // self.apart, self.times - 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a card."""
+        return {"sampler": self.sampler, "participations": self.times, "apart": self.apart}
 
 
 @final
@@ -93,8 +111,24 @@ class Sampled:
 
     def event(self, multiplier: float) -> DpEvent:
         """What every client spends in all steps, asked or not."""
-        step = dp.PoissonSampledDpEvent(self.rate, dp.GaussianDpEvent(multiplier))
-        return dp.SelfComposedDpEvent(step, self.steps)
+        return dp.SelfComposedDpEvent(self.turn_event(multiplier), self.steps)
+
+    @property
+    def turns(self) -> int:
+        """Every step charges every client."""
+        return self.steps
+
+    def turn_event(self, multiplier: float) -> DpEvent:
+        """One step."""
+        return dp.PoissonSampledDpEvent(self.rate, dp.GaussianDpEvent(multiplier))
+
+    def turn_of(self, step: int) -> int:
+        """Its own."""
+        return step
+
+    def to_json(self) -> dict[str, Any]:
+        """For a card."""
+        return {"sampler": self.sampler, "sampling_rate": self.rate, "steps": self.steps}
 
 
 def participation_of(mechanism: Mapping[str, Any]) -> Capped | Sampled:

@@ -1,0 +1,183 @@
+"""A federation that is ready to go: a population, its phones, an engine, a coordinator, a clock.
+
+Everything is made from the settings and public seeds, but for the noise and the server's coins,
+which are drawn from secret streams.
+"""
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, final
+
+import torch
+from torch import nn
+
+from privet.data.dataset import Dataset
+from privet.engine.account import Account
+from privet.errors import InputError
+from privet.federation import traces
+from privet.federation.coordinator import Closed, Coordinator
+from privet.federation.flat import flat, load_flat
+from privet.federation.local_work import Material, Teacher
+from privet.federation.one_by_one import OneByOne
+from privet.federation.population import Population
+from privet.federation.rule import Rule
+from privet.federation.settings import ALWAYS, PHONES, FederationSettings
+from privet.federation.simulator import Engine, Simulator, Weather
+from privet.federation.together import Together
+from privet.federation.user_privacy import UserPrivacy
+from privet.models import create
+from privet.privacy.randomness import Randomness
+
+USUAL_DAY: Final = 86_400.0
+LONGEST_TRACE: Final = 3650  # days
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """How many there are: what a progress bar wants to know of a plan."""
+
+    steps: int
+
+
+@final
+class Federation:
+    """One simulation, round by round.
+
+    Args:
+        population: clients and pool.
+        settings: filled.
+        randomness: the noise's and the server's secret streams.
+        privacy: how updates are hidden; None: not at all.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        settings: FederationSettings,
+        randomness: Randomness,
+        *,
+        privacy: UserPrivacy | None,
+    ) -> None:
+        self.settings, self.data, self.privacy = settings, population.data, privacy
+        self.plan = Rounds(steps=settings.rounds)
+        self.note = ""
+        self.history: list[dict[str, Any]] = []
+        device = torch.device(settings.device)
+        self.model = _network(population.data, settings).to(device)
+        material, rule = population.material(device), settings.made_rule()
+        self.simulator = Simulator(
+            Coordinator(
+                flat(self.model).cpu(),
+                rule,
+                rounds=settings.rounds,
+                privacy=privacy,
+                stream=None if privacy is None else randomness.noise,
+            ),
+            engine_for(self.model, material, settings, rule),
+            Teacher(material, settings.work(), seed=settings.init_seed),
+            _phones(len(material.clients), settings, rule),
+            seed=settings.init_seed,
+            weather=Weather(dropout=settings.dropout),
+            sampling=None if privacy is None else randomness.sampling,
+        )
+
+    @property
+    def next_step(self) -> int:
+        """Rounds that are over."""
+        return self.simulator.coordinator.round
+
+    def charge_to(self, account: Account) -> None:
+        """Ask this account for leave from now on; before, records are taken for made up."""
+        self.simulator.coordinator.account = account
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether no client has a say in when others are counted."""
+        return self.simulator.coordinator.rule.pacing.by_clock
+
+    def step(self) -> Closed:
+        """The next round."""
+        closed = self.simulator.next_round()
+        if self.next_step in self._looked_at:
+            self.history.append(self._reading(closed))
+        return closed
+
+    def released_model(self) -> nn.Module:
+        """The model as the last round left it; one of its own."""
+        model = copy.deepcopy(self.model)
+        load_flat(model, self.simulator.coordinator.weights)
+        return model.eval()
+
+    def accuracy(self) -> float:
+        """Share of the test records that the model has right."""
+        model, test = self.released_model(), self.data.test
+        x = torch.from_numpy(self.data.bounds.clamp_and_scale(test.x))
+        device = torch.device(self.settings.device)
+        with torch.no_grad():
+            guesses = [model(part.to(device)).argmax(1).cpu() for part in torch.split(x, 1024)]
+        return float((torch.cat(guesses).numpy() == test.y).mean())
+
+    def state(self) -> dict[str, Any]:
+        """All that a killed run needs; secret under privacy."""
+        return {"simulator": self.simulator.state(), "history": list(self.history)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where another process stopped."""
+        self.simulator.restore(state["simulator"])
+        self.history = list(state["history"])
+
+    @cached_property
+    def _looked_at(self) -> set[int]:
+        """After which rounds the model is tried on test records; the last one is among them."""
+        rounds = self.settings.rounds
+        looks = min(rounds, self.settings.looks)
+        return {math.ceil(rounds * look / looks) for look in range(1, looks + 1)}
+
+    def _reading(self, closed: Closed) -> dict[str, Any]:
+        return {
+            "round": self.next_step,
+            "hours": closed.time / 3600.0,
+            "version": closed.version,
+            "test_accuracy": self.accuracy(),
+        }
+
+
+def engine_for(
+    model: nn.Module, material: Material, settings: FederationSettings, rule: Rule
+) -> Engine:
+    """Side by side on a GPU, one after another elsewhere, or as was asked for."""
+    name = settings.engine
+    if name == "auto":
+        name = "one-by-one" if material.x.device.type == "cpu" else "together"
+    kind = OneByOne if name == "one-by-one" else Together
+    return kind(model, material, settings.work(), proximal=rule.proximal)
+
+
+def _network(data: Dataset, settings: FederationSettings) -> nn.Module:
+    assert settings.model is not None
+    return create(settings.model, data.shape, len(data.classes), init_seed=settings.init_seed)
+
+
+def _phones(clients: int, settings: FederationSettings, rule: Rule) -> list[traces.Phone]:
+    if settings.traces == ALWAYS:
+        return traces.always(clients)
+    phones = traces.drawn(clients, days=_days(settings, rule), seed=settings.init_seed)
+    return phones if settings.traces == PHONES else traces.read(settings.traces, phones)
+
+
+def _days(settings: FederationSettings, rule: Rule) -> int:
+    """For how long phones are drawn: twice the rounds' time; a year where they have no end."""
+    seconds = rule.pacing.seconds
+    days = 365 if math.isinf(seconds) else math.ceil(2 * seconds * settings.rounds / USUAL_DAY) + 2
+    if days > LONGEST_TRACE:
+        raise InputError(
+            "rounds that would take longer than phones are drawn for",
+            got=f"{settings.rounds} rounds of {seconds:g} s",
+            expected=f"at most {LONGEST_TRACE // 2} days in all",
+            fix="fewer rounds, or shorter ones",
+        )
+    return days
