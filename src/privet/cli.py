@@ -27,6 +27,7 @@ from privet.commands.bench_certify import certify as bench_certify
 from privet.commands.certify import certify
 from privet.commands.check import check
 from privet.commands.data import data_app
+from privet.commands.federate import federate_app
 from privet.commands.ledger import ledger_app
 from privet.commands.lifelong import lifelong_app
 from privet.commands.options import (
@@ -61,6 +62,7 @@ bench_app.command(bench_certify)
 app.command(certify)
 app.command(check)
 app.command(data_app)
+app.command(federate_app)
 app.command(ledger_app)
 app.command(lifelong_app)
 app.command(study_app)
@@ -355,11 +357,11 @@ def resume(folder: Path, /, *, json: Json = False) -> None:
     searches = _searches(folder)
     with Ranks.joined() as ranks, step_bar(quiet=json, of_trials=searches) as watch:
         with ranks.agreed():
-            begun = _begun_in(folder) if ranks.leads else ("", None, {})
-        method, analysis, found = ranks.told(begun)
+            begun = _begun_in(folder) if ranks.leads else ("", "", None, {})
+        verb, method, analysis, found = ranks.told(begun)
         with ranks.agreed():
             loaded = _found_again(found)
-        go_on = _way_on(method, analysis, found, searches=searches)
+        go_on = _way_on(verb, method, analysis, found, searches=searches)
         release = go_on(folder, loaded, watch=watch)
     if ranks.leads:
         _show_release(release.trust, folder, as_json=json)
@@ -375,9 +377,18 @@ def _found_again(reference: dict[str, str | None]) -> Any:
 
 
 def _way_on(
-    method: str, analysis: str | None, reference: dict[str, str | None], *, searches: bool
+    verb: str,
+    method: str,
+    analysis: str | None,
+    reference: dict[str, str | None],
+    *,
+    searches: bool,
 ) -> Callable[..., "Release"]:
     """What continues a run, given its folder and its data."""
+    if verb == "federation":
+        from privet.federation.fitting import resume as resume_rounds
+
+        return resume_rounds
     if are_records(reference):
         from privet.synthesis.fitting import resume as resume_fit
 
@@ -396,8 +407,8 @@ def _searches(folder: Path) -> bool:
     return begun.exists() and "search" in read_json(begun)
 
 
-def _begun_in(folder: Path) -> tuple[str, str | None, dict[str, str | None]]:
-    """The method of a run, its analysis, and where its data are."""
+def _begun_in(folder: Path) -> tuple[str, str, str | None, dict[str, str | None]]:
+    """The verb of a run (of training none), its method, its analysis, and where its data are."""
     from privet.lifelong.life import stream_around
     from privet.training.run_folder import RunFolder
 
@@ -414,12 +425,15 @@ def _begun_in(folder: Path) -> tuple[str, str | None, dict[str, str | None]]:
             "the run does not say where its data are",
             fix=f"resume it from Python: {_home_of(record['method'])}",
         )
-    return record["method"], record.get("analysis"), reference
+    return record.get("verb", ""), record["method"], record.get("analysis"), reference
 
 
 def _home_of(method: str) -> str:
+    from privet.federation.rules import RULES
     from privet.synthesis.fitting import METHODS
 
+    if method in RULES:
+        return "privet.federation.fitting.resume(folder, data)"
     if method in METHODS:
         return f"privet.synthesis.fitting.resume(folder, records, method='{method}', analysis=...)"
     return f"privet.training.{method}.resume(folder, data)"

@@ -33,6 +33,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+import dp_accounting as dp
+
 from privet.errors import BudgetExceeded, CheckFailed, FaultyEnvironment, InputError
 from privet.files import make_folder
 from privet.guarantee import Adjacency
@@ -59,6 +61,10 @@ CREATE TABLE IF NOT EXISTS runs (
     redone INTEGER NOT NULL DEFAULT 0, status TEXT NOT NULL DEFAULT 'open',
     started TEXT NOT NULL, adjacency TEXT NOT NULL DEFAULT 'add-remove');
 """
+
+
+class OtherUnit(InputError):  # noqa: N818 - names the reason
+    """Records on which something was spent for one unit, and which are now counted by another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +275,8 @@ class Ledger:
         """Refuse records that are in use, under another name, with another unit.
 
         Units of one name differ where one groups records and the other takes each for a unit.
+        An access without privacy costs everything, for every unit: it is no reason to refuse.
+
         What runs cost can be added up for one unit only. A mechanism that is epsilon-DP for one
         record promises less for a patient with many. And one that is epsilon-DP for adding or
         removing a patient is not so for a single record: a patient who loses one of several is as
@@ -278,10 +286,11 @@ class Ledger:
         for other in self._related(name):
             theirs = self.unit(other)
             counted = self._cap(other) is not None or any(
-                run.committed for run in self._runs("WHERE dataset = ?", other)
+                run.committed and run.step_event != dp.NonPrivateDpEvent()
+                for run in self._runs("WHERE dataset = ?", other)
             )
             if theirs != unit and counted:
-                raise InputError(
+                raise OtherUnit(
                     f"the records of '{name}' are in the ledger as '{other}', with another unit",
                     got=f"unit {unit}",
                     expected=f"{theirs}, in which '{other}' is counted",

@@ -49,7 +49,10 @@ KEPT_NUMBERS: Final = (
     "clients keep their numbers when one of them comes or goes; a number, and when its phone can"
     " train and how fast, follow from no record"
 )
-OWN_RECORDS_ALONE: Final = "what a client sends follows from its own records, from what was published and from public draws"
+OWN_RECORDS_ALONE: Final = (
+    "what a client sends follows from its own records, from what was published and from public"
+    " draws"
+)
 MADE_UP_CLIENTS: Final = "records were dealt out to clients; a client is protected as it was dealt"
 PUBLIC_POOL: Final = "the records that all clients are given are public: {statement}"
 

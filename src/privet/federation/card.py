@@ -106,6 +106,7 @@ def _facts(federation: Federation) -> dict[str, Any]:
     facts = {
         "rule": settings.rule,
         "rounds": settings.rounds,
+        "sums": federation.simulator.coordinator.sums,
         "by_clock": federation.by_clock,
         "made_up": settings.clients is not None,
         "pool": settings.public_pool if settings.pool else None,
@@ -141,4 +142,8 @@ def _guarantees(trust: Mapping[str, Any], events: list[DpEvent], delta: float) -
 
 def rounds_of(federation: Federation) -> dict[str, Any]:
     """Accuracy by round and by the virtual clock; on test records, so as public as they are."""
-    return {"rounds": federation.history, "settings": asdict(federation.settings)}
+    return {
+        "rounds": federation.history,
+        "clients": len(federation.simulator.phones),
+        "settings": asdict(federation.settings),
+    }

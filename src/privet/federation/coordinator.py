@@ -122,7 +122,7 @@ class Coordinator:
         self.account: Account = Unpaid()
         self._noise = History.empty()
         self.version, self.round, self.opened = FIRST_VERSION, 0, 0.0
-        self._steps = 0  # of noise: also those whose result was not published
+        self.sums = 0  # that were made, hidden or not; also those that were not published
         self._asked: set[str] | None = None
         self._counted: dict[str, int] = {}  # clients of this step, and how stale they were
         self.times: dict[str, int] = {}
@@ -170,7 +170,7 @@ class Coordinator:
         self._gathering.add(change, self.rule.weight(staleness))
         self._counted[update.client] = staleness
         self.times[update.client] = self.times.get(update.client, 0) + 1
-        self._last[update.client] = self._steps
+        self._last[update.client] = self.sums
         expected = len(self._asked) if self._asked is not None else 0
         full = self.rule.pacing.full(self._gathering.count, expected)
         return answer, self._close(now) if full else None
@@ -192,7 +192,7 @@ class Coordinator:
         if isinstance(cap, Capped) and client in self.times:
             if self.times[client] >= cap.times:
                 return Answer.SPENT
-            if self._steps - self._last[client] < cap.apart:
+            if self.sums - self._last[client] < cap.apart:
                 return Answer.TOO_SOON
         return Answer.ACCEPTED
 
@@ -219,7 +219,7 @@ class Coordinator:
         change = self._gathering.result() if self._gathering.count else self._nothing()
         if self.privacy is not None:
             change = self._hidden(change, self.privacy) / self.privacy.divisor
-        self._steps += 1
+        self.sums += 1
         moved = self._step.moved(self.weights, change).to(self.weights.dtype)
         if not self._accept(moved):
             return Closing.REJECTED
@@ -229,11 +229,11 @@ class Coordinator:
     def _hidden(self, total: Tensor, privacy: UserPrivacy) -> Tensor:
         """The sum with its noise, paid for before it exists and noted before it is used."""
         assert self.stream is not None
-        self.account.charge(self._steps)
+        self.account.charge(self.sums)
         noisy, self._noise = privacy.hidden(
-            total, step=self._steps, stream=self.stream, history=self._noise
+            total, step=self.sums, stream=self.stream, history=self._noise
         )
-        self.account.confirm(self._steps, digest_of({"sum": noisy}))
+        self.account.confirm(self.sums, digest_of({"sum": noisy}))
         return noisy
 
     def _nothing(self) -> Tensor:
@@ -250,7 +250,7 @@ class Coordinator:
                 "version": self.version,
                 "round": self.round,
                 "opened": self.opened,
-                "steps": self._steps,
+                "steps": self.sums,
             },
             "asked": None if self._asked is None else sorted(self._asked),
             "counted": dict(self._counted),
@@ -266,7 +266,7 @@ class Coordinator:
         self._noise = history_from(state["noise"])
         numbers = state["numbers"]
         self.version, self.round = int(numbers["version"]), int(numbers["round"])
-        self.opened, self._steps = float(numbers["opened"]), int(numbers["steps"])
+        self.opened, self.sums = float(numbers["opened"]), int(numbers["steps"])
         self._asked = None if state["asked"] is None else set(state["asked"])
         self._counted, self.times = dict(state["counted"]), dict(state["times"])
         self._last = dict(state["last"])

@@ -30,7 +30,7 @@ from privet.federation.running import Federation
 from privet.federation.settings import FederationSettings
 from privet.federation.user_privacy import UserPrivacy
 from privet.files import write_atomically, write_json
-from privet.ledger import Ledger
+from privet.ledger import Ledger, OtherUnit
 from privet.privacy.accounting import DpEvent
 from privet.privacy.participation import FEDERATION, adjacencies
 from privet.privacy.randomness import Randomness
@@ -40,6 +40,7 @@ from privet.training.dpsgd import CHECKPOINT_SECONDS, fresh_randomness, require_
 from privet.training.run_folder import RunFolder
 
 ROUNDS: Final = "rounds.json"
+PICTURE: Final = "rounds.svg"
 Watcher = Callable[[Federation], None]
 
 
@@ -79,7 +80,10 @@ def simulate(
         "data": reference,
         "threads": torch.get_num_threads(),
     }
-    books = Books.begin(record, population.data, out=out, ledger=ledger)
+    try:
+        books = Books.begin(record, population.data, out=out, ledger=ledger)
+    except OtherUnit as error:
+        raise error if settings.clients is None else _dealt_otherwise(error) from error
     try:
         _reserve(books, federation, secret=randomness.secret)
     except BaseException:
@@ -112,6 +116,15 @@ def resume(
         _put_on_the_books(federation, books)
         federation.restore(kept["state"])
         return _finish(federation, randomness, books, watch)
+
+
+def _dealt_otherwise(error: OtherUnit) -> OtherUnit:
+    said, _, _ = str(error).partition(" Fix: ")
+    return OtherUnit(
+        said.rstrip("."),
+        fix="deal them out as before, or keep a ledger of its own for experiments:"
+        " PRIVET_HOME=DIR privet federate ...",
+    )
 
 
 def settings_of(options: Mapping[str, Any]) -> FederationSettings:
@@ -192,7 +205,7 @@ def _finish(
 
 
 def _write(federation: Federation, release: Release, folder: RunFolder) -> None:
-    """Figures on private records stay inside; the course of the accuracy is as public as tests."""
+    """The release; what became of whose work, and the course of the accuracy, stay inside."""
     tally, participation = federation.simulator.tally, federation.simulator.coordinator.times
     figures = private_figures(release, federation.data) | {
         "jobs": dict(tally.jobs),
@@ -202,10 +215,8 @@ def _write(federation: Federation, release: Release, folder: RunFolder) -> None:
         "most_steps_of_a_client": max(participation.values(), default=0),
     }
     write_json(folder.figures, figures, private=True)
-    public = federation.data.test_is_public
-    place = folder.folder if public else folder.internal
-    write_json(place / ROUNDS, rounds_of(federation), private=not public)
-    write_atomically(place / "rounds.svg", rounds_plot(federation.history), private=not public)
+    write_json(folder.internal / ROUNDS, rounds_of(federation), private=True)
+    write_atomically(folder.internal / PICTURE, rounds_plot(federation.history), private=True)
     release.save(folder.folder)
 
 

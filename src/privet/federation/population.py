@@ -151,11 +151,23 @@ def _of_clients(data: Dataset, hands: Sequence[Rows], settings: FederationSettin
     owner = np.repeat(np.arange(len(hands), dtype=np.int64), [len(hand) for hand in hands])
     return replace(
         data,
-        name=f"{data.name}/{settings.clients}-clients",
+        name=f"{data.name}/{dealt_name(settings)}",
         train=Split(x=data.train.x[rows], y=data.train.y[rows], units=owner),
         nominal_size=len(hands),
         unit=dealt_unit(settings),
     )
+
+
+def dealt_name(settings: FederationSettings) -> str:
+    """Of the data, as they were dealt: 100-clients-skew-0.3-lacking-1-pool-20-seed-7."""
+    said = (
+        ("skew", settings.skew),
+        ("lacking", settings.lacking),
+        ("pool", settings.pool),
+        ("seed", settings.init_seed),
+    )
+    parts = [f"-{name}-{value:g}" for name, value in said if value]
+    return f"{settings.clients}-clients{''.join(parts)}"
 
 
 def dealt_unit(settings: FederationSettings) -> str:

@@ -29,6 +29,7 @@ from privet.federation.simulator import Engine, Simulator, Weather
 from privet.federation.together import Together
 from privet.federation.user_privacy import UserPrivacy
 from privet.models import create
+from privet.privacy.accounting import COARSE_INTERVAL, epsilon_of
 from privet.privacy.randomness import Randomness
 
 USUAL_DAY: Final = 86_400.0
@@ -98,6 +99,22 @@ class Federation:
     def by_clock(self) -> bool:
         """Whether no client has a say in when others are counted."""
         return self.simulator.coordinator.rule.pacing.by_clock
+
+    @property
+    def standing(self) -> str:
+        """For a progress bar: the accuracy at the last look, and what a client may have spent."""
+        seen = [f"accuracy {100 * r['test_accuracy']:.1f} %" for r in self.history[-1:]]
+        return ", ".join([*seen, self._spent()])
+
+    def _spent(self) -> str:
+        sums, privacy = self.simulator.coordinator.sums, self.privacy
+        if privacy is None:
+            return "no privacy"
+        if not sums:
+            return "epsilon 0"
+        part = privacy.participation
+        event = part.event_of(privacy.multiplier, 1 + part.turn_of(sums - 1))
+        return f"epsilon {epsilon_of(event, self.settings.delta, interval=COARSE_INTERVAL):.2f}"
 
     def step(self) -> Closed:
         """The next round."""

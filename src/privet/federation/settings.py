@@ -143,8 +143,9 @@ class FederationSettings:
         filled = replace(self, model=self.model or default_model(data.shape))
         if filled.epsilon is None:
             return filled
-        times = min(filled.times or filled.rounds, -(-filled.rounds // filled.apart))
-        filled = replace(filled, times=times)
+        if filled.rate is None:
+            times = min(filled.times or filled.rounds, -(-filled.rounds // filled.apart))
+            filled = replace(filled, times=times)
         return replace(filled, divisor=filled.divisor or filled._expected(filled.population(data)))
 
     def population(self, data: Dataset) -> int:
@@ -152,16 +153,21 @@ class FederationSettings:
         return self.clients or data.nominal_size
 
     def made_rule(self) -> Rule:
-        """The rule with what was said of it; under privacy quorums are 0 if nothing was said."""
-        quorum = self.quorum
-        if self.epsilon is not None and quorum is None and self.rule == "flsys":
-            quorum = 0
+        """The rule with what was said of it.
+
+        Under privacy, where nothing was said: no quorum, and a server that samples waits for the
+        end of the round. Then no client has a say in when others are counted.
+        """
+        quorum, patient = self.quorum, self.patient
+        if self.epsilon is not None:
+            quorum = 0 if quorum is None and self.rule == "flsys" else quorum
+            patient = True if patient is None and self.rate is not None else patient
         return rule_named(
             self.rule,
             seconds=self.seconds,
             cohort=self.cohort,
             rate=self.rate,
-            patient=self.patient,
+            patient=patient,
             buffer=self.buffer,
             stale=self.stale,
             quorum=quorum,
@@ -209,7 +215,7 @@ class FederationSettings:
 
     def on_card(self) -> dict[str, Any]:
         """For the card: without privacy, no word of it."""
-        left_out = _OF_PRIVACY if self.epsilon is None else ("noise_seed",)
+        left_out = _OF_PRIVACY if self.epsilon is None else ()
         said = {name: value for name, value in asdict(self).items() if name not in left_out}
         return said | {"precision": "float32"}
 

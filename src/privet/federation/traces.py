@@ -22,6 +22,7 @@ from typing import Final, final
 import numpy as np
 
 from privet.errors import InputError
+from privet.files import write_atomically
 
 DAY: Final = 86_400.0
 HOUR: Final = 3_600.0
@@ -74,6 +75,19 @@ def read(path: str | Path, phones: Sequence[Phone]) -> list[Phone]:
         )
         for client, phone in enumerate(phones)
     ]
+
+
+def write(path: str | Path, phones: Sequence[Phone]) -> int:
+    """The stretches of these phones as a file that `read` reads; the answer counts them."""
+    path = Path(path)
+    if path.exists():
+        raise InputError("the file exists", got=path, fix="choose another name, or delete it")
+    rows = [
+        (client, *stretch) for client, phone in enumerate(phones) for stretch in phone.stretches
+    ]
+    text = "\n".join([",".join(COLUMNS), *(f"{c},{start!r},{stop!r}" for c, start, stop in rows)])
+    write_atomically(path, f"{text}\n".encode())
+    return len(rows)
 
 
 def _phone(draw: np.random.Generator, days: int) -> Phone:

@@ -102,6 +102,7 @@ class Sampled:
     steps: int
 
     sampler = SERVER_SAMPLED
+    apart = 1  # a client may be asked in steps that follow one another
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
@@ -111,7 +112,11 @@ class Sampled:
 
     def event(self, multiplier: float) -> DpEvent:
         """What every client spends in all steps, asked or not."""
-        return dp.SelfComposedDpEvent(self.turn_event(multiplier), self.steps)
+        return self.event_of(multiplier, self.steps)
+
+    def event_of(self, multiplier: float, times: int) -> DpEvent:
+        """What every client spends in so many steps."""
+        return dp.SelfComposedDpEvent(self.turn_event(multiplier), times)
 
     @property
     def turns(self) -> int:

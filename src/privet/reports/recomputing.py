@@ -1,6 +1,7 @@
 """The curves of a card, recomputed from the events that it records."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import dp_accounting as dp
@@ -16,6 +17,7 @@ from privet.privacy.accounting import (
     tradeoff_of,
 )
 from privet.privacy.events import from_json
+from privet.privacy.participation import FEDERATED, participation_of
 from privet.privacy.sampling import sampler_of
 from privet.reports.curves import Curves
 
@@ -56,16 +58,25 @@ def _epsilon_by_step(
     mechanism: Mapping[str, Any], stated: Privacy, before: float, whole: DpEvent
 ) -> tuple[tuple[int, float], ...]:
     """A part that is counted here was there before the first step."""
-    sampler = sampler_of(mechanism)
+    turns, stride, spent = _course(mechanism)
     parts = whole.events[:-1] if isinstance(whole, dp.ComposedDpEvent) else []
-    total = sampler.turns(mechanism["steps"]) + mechanism["redone_steps"]
-    turns = sorted({max(1, round(total * i / POINTS)) for i in range(1, POINTS + 1)})
+    total = turns + mechanism["redone_steps"]
     return tuple(
         (
-            turn * sampler.cycle,
+            turn * stride,
             before + epsilon_of(event, stated.delta, stated.adjacency, interval=COARSE_INTERVAL),
         )
-        for turn in turns
-        for run in [sampler.event(mechanism["noise_multiplier"], turn)]
+        for turn in sorted({max(1, round(total * i / POINTS)) for i in range(1, POINTS + 1)})
+        for run in [spent(turn)]
         for event in [dp.ComposedDpEvent([*parts, run]) if parts else run]
     )
+
+
+def _course(mechanism: Mapping[str, Any]) -> tuple[int, int, Callable[[int], DpEvent]]:
+    """How many turns there are, the steps from one to the next, and what so many turns cost."""
+    noise = mechanism["noise_multiplier"]
+    if mechanism["sampler"] in FEDERATED:
+        part = participation_of(mechanism)
+        return part.turns, part.apart, partial(part.event_of, noise)
+    sampler = sampler_of(mechanism)
+    return sampler.turns(mechanism["steps"]), sampler.cycle, partial(sampler.event, noise)

@@ -9,8 +9,10 @@ import dp_accounting as dp
 from privet.engine.fixed_parts import fixed_parts_of
 from privet.engine.tuned import Tuning
 from privet.errors import InputError
+from privet.guarantee import Adjacency
 from privet.ledger import Ledger, RunRecord
 from privet.privacy.accounting import DpEvent
+from privet.privacy.participation import FEDERATION, adjacencies, participation_of
 from privet.privacy.sampling import sampler_of
 from privet.verification.finding import Finding
 from privet.verification.local import differing_charge, is_local
@@ -51,7 +53,7 @@ def _differing(trust: Mapping[str, Any], run: RunRecord) -> Iterator[str]:
         "planned turns": (run.planned, charged.planned),
         "charged turns": (run.charged, charged.done),
         "redone steps": (run.redone, mechanism["redone_steps"]),
-        "neighbours": (run.adjacency, sampler_of(mechanism).adjacencies[0]),
+        "neighbours": (run.adjacency, charged.adjacency),
         "step": (run.step_event, run.step_event if trust["withheld"] else charged.step),
     }
     for what, (there, here) in recorded.items():
@@ -97,7 +99,10 @@ def _charged_words(run: RunRecord, trust: Mapping[str, Any]) -> str:
         return "all records randomised once, and charged"
     if Tuning.from_json(trust["tuning"]).selected is not None:
         return "the whole search charged, as one"
-    mechanism, cycle = trust["mechanism"], sampler_of(trust["mechanism"]).cycle
+    mechanism = trust["mechanism"]
+    if FEDERATION in trust:
+        return f"{run.charged} turns of a client charged"
+    cycle = sampler_of(mechanism).cycle
     if cycle == 1:
         return f"{run.charged} steps charged, {run.redone} redone"
     return f"{run.charged} turns charged: {mechanism['steps_run']} steps in cycles of {cycle}"
@@ -110,14 +115,32 @@ class _Charged:
     step: DpEvent
     planned: int
     done: int
+    adjacency: Adjacency
 
 
 def _charged(trust: Mapping[str, Any]) -> _Charged:
+    if FEDERATION in trust:
+        return _charged_to_clients(trust)
     mechanism, sampler = trust["mechanism"], sampler_of(trust["mechanism"])
+    neighbours = sampler.adjacencies[0]
     planned = sampler.turns(mechanism["steps"])
     turn = sampler.turn_event(mechanism["noise_multiplier"])
     tuning = Tuning.from_json(trust["tuning"])
     if tuning.selected is not None:  # all runs and the choice among them are one event
         whole = tuning.event(sampler.event(mechanism["noise_multiplier"], planned))
-        return _Charged(step=whole, planned=1, done=1)
-    return _Charged(step=turn, planned=planned, done=sampler.turns(mechanism["steps_run"]))
+        return _Charged(step=whole, planned=1, done=1, adjacency=neighbours)
+    done = sampler.turns(mechanism["steps_run"])
+    return _Charged(step=turn, planned=planned, done=done, adjacency=neighbours)
+
+
+def _charged_to_clients(trust: Mapping[str, Any]) -> _Charged:
+    """Turns of a client, as far as noisy sums were made; rounds that were given up made none."""
+    mechanism = trust["mechanism"]
+    part = participation_of(mechanism)
+    sums = trust[FEDERATION]["sums"]
+    return _Charged(
+        step=part.turn_event(mechanism["noise_multiplier"]),
+        planned=part.turns,
+        done=1 + part.turn_of(sums - 1) if sums else 0,
+        adjacency=adjacencies(by_clock=trust[FEDERATION]["by_clock"])[0],
+    )

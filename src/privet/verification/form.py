@@ -13,6 +13,7 @@ from privet.engine.fixed_parts import FIELD
 from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis
 from privet.privacy.local import LOCAL
+from privet.privacy.participation import FEDERATED, FEDERATION, SELF_SELECTED, SERVER_SAMPLED
 from privet.privacy.precision import PRECISIONS
 
 
@@ -141,6 +142,31 @@ _MECHANISM_LOCAL: Final = {  # of records that were randomised one by one
     "batch": _FROM_1,
     "precision": _one_of(*PRECISIONS),
 }
+_MECHANISM_FEDERATED: Final = {  # of clients whose updates are summed
+    "sampler": _one_of(*FEDERATED),
+    "steps": _FROM_1,
+    "steps_run": _FROM_0,
+    "redone_steps": _FROM_0,
+    "clip_norm": _POSITIVE,
+    "contribution": _FROM_1,
+    "noise": _one_of("independent", "correlated"),
+    "bands": _NUMBERS,
+    "noise_multiplier": _POSITIVE,
+    "normaliser": _POSITIVE,
+    "precision": _one_of(*PRECISIONS),
+}
+_PARTICIPATION: Final = {
+    SELF_SELECTED: {"participations": _FROM_1, "apart": _FROM_1},
+    SERVER_SAMPLED: {"sampling_rate": _POSITIVE},
+}
+_FEDERATION: Final = {
+    "rule": _TEXT,
+    "rounds": _FROM_1,
+    "sums": _FROM_0,
+    "by_clock": _FLAG,
+    "made_up": _FLAG,
+    "parameters_sent": _FROM_1,
+}
 _MECHANISM_SINCE: Final = {"precision": _one_of(*PRECISIONS)}  # earlier cards lack it
 _CLIPPING: Final = {"name": _TEXT, "numbers": _PART}
 _PROVENANCE: Final = {"privet": _TEXT, "run": _TEXT, "init_seed": _SEED, "config": _PART}
@@ -159,6 +185,9 @@ def require_form(trust: Mapping[str, Any]) -> None:
         if "spent" in part:
             _require(FIELD, part, {"spent": _PART})
             _require(f"{FIELD}.spent", part["spent"], _SPENT)
+    if FEDERATION in trust:
+        _require("", trust, {FEDERATION: _PART})
+        _require(FEDERATION, trust[FEDERATION], _FEDERATION)
     _require("tuning", trust["tuning"], _TUNING)
     _require("provenance", trust["provenance"], _PROVENANCE)
     if trust["analysis"] in ("none", "paper"):
@@ -166,6 +195,10 @@ def require_form(trust: Mapping[str, Any]) -> None:
         return
     if trust["mechanism"].get("sampler") == LOCAL:
         _require("mechanism", trust["mechanism"], _MECHANISM_LOCAL)
+        return
+    if FEDERATION in trust:
+        _require("mechanism", trust["mechanism"], _MECHANISM_FEDERATED)
+        _require("mechanism", trust["mechanism"], _PARTICIPATION[trust["mechanism"]["sampler"]])
         return
     since = {name: kind for name, kind in _MECHANISM_SINCE.items() if name in trust["mechanism"]}
     _require("mechanism", trust["mechanism"], _MECHANISM | since)

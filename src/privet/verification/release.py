@@ -16,8 +16,10 @@ from privet.engine.fixed_parts import fixed_parts_of
 from privet.errors import InputError
 from privet.files import read_json
 from privet.ledger import Ledger
+from privet.privacy.participation import FEDERATION
 from privet.release import SIGNATURE, require_finished
 from privet.verification.books import check_ledger, run_in
+from privet.verification.federation import check_facts, check_federation
 from privet.verification.files import (
     check_config,
     check_digests,
@@ -80,6 +82,11 @@ def verify(
 def _check_training(trust: Mapping[str, Any]) -> Iterator[Finding]:
     if is_unprotected(trust):
         yield from check_unprotected(trust)
+        if FEDERATION in trust:
+            yield check_facts(trust)
+    elif FEDERATION in trust:
+        yield from check_federation(trust)
+        yield from check_choice(trust)
     elif is_local(trust):
         yield from check_local(trust)
         yield from check_choice(trust)

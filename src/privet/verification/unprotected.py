@@ -14,6 +14,7 @@ from privet.engine.turns import Turns
 from privet.guarantee import Basis
 from privet.ledger import RunRecord
 from privet.privacy.events import from_json
+from privet.privacy.participation import FEDERATION
 from privet.verification.finding import Finding
 from privet.verification.statements import events_of
 
@@ -84,16 +85,24 @@ def _promised(trust: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _steps(trust: Mapping[str, Any]) -> Iterator[str]:
-    config, mechanism = trust["provenance"]["config"], trust["mechanism"]
-    _, steps = Turns(
-        sampler="shuffled",
-        batch=mechanism["batch"],
-        nominal_size=trust["data"]["nominal_size"],
-        epochs=config["epochs"],
-    ).resolved()
+    mechanism, steps = trust["mechanism"], _planned(trust)
     for name in ("steps", "steps_run"):
         if mechanism[name] != steps:
             yield f"{name} {steps} follows from the settings, {mechanism[name]} is stated"
+
+
+def _planned(trust: Mapping[str, Any]) -> int:
+    """Rounds of a federation, steps of everything else."""
+    config = trust["provenance"]["config"]
+    if FEDERATION in trust:
+        return int(config["rounds"])
+    _, steps = Turns(
+        sampler="shuffled",
+        batch=trust["mechanism"]["batch"],
+        nominal_size=trust["data"]["nominal_size"],
+        epochs=config["epochs"],
+    ).resolved()
+    return steps
 
 
 def _restated(trust: Mapping[str, Any]) -> Iterator[str]:

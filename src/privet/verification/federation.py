@@ -1,0 +1,151 @@
+"""A release of a federation: its events must follow from how often a client may take part.
+
+The settings on the card say which rule there was, who was asked, how updates were clipped and by
+what their sum was divided. From them follows everything that is stated: whether rounds end by the
+clock, for which neighbours a proof holds, and the mechanism.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from privet.errors import InputError
+from privet.federation.population import dealt_unit
+from privet.federation.settings import FederationSettings
+from privet.privacy.accounting import LEAST_MULTIPLIER, DpEvent
+from privet.privacy.events import from_json
+from privet.privacy.participation import FEDERATION, adjacencies, participation_of
+from privet.verification.finding import Finding
+from privet.verification.settings import LEFT_UNUSED
+from privet.verification.statements import TOLERANCE, events_of, proved
+
+EXACT: Final = 1e-9
+
+
+def check_federation(trust: Mapping[str, Any]) -> Iterator[Finding]:
+    """Events against participation, participation against settings, terms against the rule."""
+    recorded, expected = events_of(trust), _expected_events(trust)
+    same = recorded == expected
+    yield Finding(
+        check="events match the mechanism",
+        ok=same,
+        detail="as stated" if same else f"mechanism implies {expected}, recorded are {recorded}",
+    )
+    yield Finding.of(
+        "mechanism makes sense", _terms(trust), otherwise="noise, unit and neighbours agree"
+    )
+    yield Finding.of(
+        "settings match the mechanism",
+        [*_restated(trust), *_target(trust)],
+        otherwise="as asked for",
+    )
+    yield check_facts(trust)
+
+
+def check_facts(trust: Mapping[str, Any]) -> Finding:
+    """What the card says of the federation, and of whom it protects, follows from the settings."""
+    return Finding.of("federation as asked for", _facts(trust), otherwise=trust["method"])
+
+
+def _asked(trust: Mapping[str, Any]) -> FederationSettings:
+    known, config = {field.name for field in fields(FederationSettings)}, trust["provenance"]
+    given = {name: v for name, v in config["config"].items() if name in known}
+    return FederationSettings(**given)
+
+
+def _expected_events(trust: Mapping[str, Any]) -> list[DpEvent]:
+    learned = [
+        from_json({"type": "Laplace", "noise_multiplier": 1.0 / fact["epsilon"]})
+        for fact in trust["data"]["learned"]
+    ]
+    mechanism = trust["mechanism"]
+    return [*learned, participation_of(mechanism).event(mechanism["noise_multiplier"])]
+
+
+def _terms(trust: Mapping[str, Any]) -> Iterator[str]:
+    data, mechanism = trust["data"], trust["mechanism"]
+    if mechanism["noise"] != ("correlated" if len(mechanism["bands"]) > 1 else "independent"):
+        yield f"{mechanism['noise']} noise with {len(mechanism['bands'])} bands"
+    if mechanism["redone_steps"]:
+        yield "steps were redone, where a second draw is not accounted"
+    allowed = adjacencies(by_clock=trust[FEDERATION]["by_clock"])
+    for guarantee in proved(trust):
+        if (guarantee.sampler, guarantee.unit) != (mechanism["sampler"], data["unit"]):
+            yield f"a guarantee speaks of {guarantee.sampler} clients, unit {guarantee.unit}"
+        if guarantee.adjacency not in allowed:
+            yield f"nothing is proved for {guarantee.adjacency} where rounds end as they do here"
+
+
+def _restated(trust: Mapping[str, Any]) -> Iterator[str]:
+    """The mechanism that the settings make, against the one that is stated."""
+    asked, mechanism = _asked(trust), trust["mechanism"]
+    if asked.epsilon is None or asked.divisor is None:
+        yield "a mechanism of privacy, and no target or divisor was asked for"
+        return
+    expected: dict[str, Any] = {
+        **asked.participation().to_json(),
+        "steps": asked.rounds,
+        "steps_run": asked.rounds,
+        "clip_norm": asked.clip,
+        "normaliser": asked.divisor,
+    }
+    for name, value in expected.items():
+        if not _same(value, mechanism.get(name)):
+            yield f"{name} {value} follows from the settings, {mechanism.get(name)} is stated"
+    bands = asked.coefficients()
+    if not (len(bands) == len(mechanism["bands"]) and all(map(_same, bands, mechanism["bands"]))):
+        yield f"{asked.bands} bands were asked for, others are stated"
+    if asked.noise_seed is not None and not trust["withheld"]:
+        yield f"noise from the known seed {asked.noise_seed}, and yet an epsilon is stated"
+
+
+def _same(here: Any, there: Any) -> bool:
+    if isinstance(here, float) and isinstance(there, int | float):
+        return math.isclose(here, there, rel_tol=EXACT)
+    return bool(here == there)
+
+
+def _target(trust: Mapping[str, Any]) -> Iterator[str]:
+    asked, noise = _asked(trust), trust["mechanism"]["noise_multiplier"]
+    first = adjacencies(by_clock=trust[FEDERATION]["by_clock"])[0]
+    for guarantee in proved(trust):
+        if guarantee.delta != asked.delta:
+            yield f"delta {asked.delta:g} was asked for, {guarantee.delta:g} is stated"
+        if guarantee.adjacency != first or asked.epsilon is None:
+            continue
+        least = noise <= LEAST_MULTIPLIER * (1 + TOLERANCE)
+        above = guarantee.epsilon > asked.epsilon * (1 + TOLERANCE)
+        below = guarantee.epsilon < asked.epsilon * (1 - LEFT_UNUSED) and not least
+        if above or below:
+            yield f"epsilon {asked.epsilon:g} was asked for, {guarantee.epsilon:.4g} is stated"
+
+
+def _facts(trust: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        asked = _asked(trust)
+    except InputError as error:
+        yield f"settings that cannot be: {error}"
+        return
+    facts, data = trust[FEDERATION], trust["data"]
+    expected: dict[str, Any] = {
+        "rule": asked.rule,
+        "rounds": asked.rounds,
+        "by_clock": asked.made_rule().pacing.by_clock,
+        "made_up": asked.clients is not None,
+        "pool": asked.public_pool if asked.pool else None,
+    }
+    for name, value in expected.items():
+        if facts.get(name) != value:
+            yield f"{name} {value} follows from the settings, {facts.get(name)} is stated"
+    if trust["method"] != asked.rule:
+        yield f"the method is stated as {trust['method']}, the rule was {asked.rule}"
+    if facts["by_clock"] and facts["sums"] != facts["rounds"]:
+        yield f"{facts['sums']} sums of {facts['rounds']} rounds that all end by the clock"
+    if not 0 <= facts["sums"] <= facts["rounds"]:
+        yield f"{facts['sums']} sums in {facts['rounds']} rounds"
+    if asked.clients is not None:
+        if data["unit"] != dealt_unit(asked):
+            yield f"the unit is stated as {data['unit']}, dealt was {dealt_unit(asked)}"
+        if data["nominal_size"] != asked.clients:
+            yield f"{asked.clients} clients were dealt to, nominal size {data['nominal_size']}"
