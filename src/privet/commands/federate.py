@@ -152,8 +152,25 @@ def _lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("wasted", f"{100 * found['wasted_share']:.1f} % of the records trained on"),
         ("clients", f"{found['clients_that_took_part']} of {found['clients']} took part"),
         ("most steps", f"{found['most_steps_of_a_client']} of one client"),
+        *_spending(found),
         ("picture", str(found["picture"])),
     ]
+
+
+def _spending(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Both ways of counting, and which of them holds; then what single clients spent."""
+    if "epsilon" not in found:
+        return []
+    capped, sampled = found["epsilon"]["self-selected"], found["epsilon"]["server-sampled"]
+    if found["participation"] == "self-selected":
+        said = f"{capped:.3g}, clients chose themselves; a server that samples: {sampled:.3g}"
+    else:
+        said = f"{sampled:.3g}, the server sampled; had clients chosen themselves: {capped:.3g}"
+    lines = [("epsilon", said)]
+    if spent := found["spent_by_clients"]:
+        least, median, most = (f"{spent[name]:.3g}" for name in ("least", "median", "most"))
+        lines.append(("spent", f"by clients: least {least}, median {median}, most {most}"))
+    return lines
 
 
 @federate_app.command

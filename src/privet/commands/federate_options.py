@@ -158,6 +158,8 @@ class RunOptions:
         After how many of the rounds the model is tried on the test records; default 20.
     checkpoint_every
         Rounds between checkpoints; default: every 20 seconds.
+    noise_seed
+        For tests only: known noise, so no epsilon is stated.
     """
 
     engine: str | None = None
@@ -165,6 +167,7 @@ class RunOptions:
     device: str | None = None
     looks: int | None = None
     checkpoint_every: int | None = None
+    noise_seed: int | None = None
 
 
 Population = Annotated[PopulationOptions, Parameter(name="*", group="Who takes part")]

@@ -95,7 +95,7 @@ def mechanism_of(federation: Federation) -> dict[str, Any]:
         "redone_steps": 0,
         "clip_norm": privacy.clip,
         "noise": "correlated" if len(privacy.bands) > 1 else "independent",
-        "bands": list(privacy.bands),
+        "bands": list(privacy.bands) if len(privacy.bands) > 1 else [],
         "noise_multiplier": privacy.multiplier,
         "normaliser": privacy.divisor,
     }

@@ -28,6 +28,7 @@ from privet.federation.plot import rounds_plot
 from privet.federation.population import population_of
 from privet.federation.running import Federation
 from privet.federation.settings import FederationSettings
+from privet.federation.spent import both_ways, spent_by_clients
 from privet.federation.user_privacy import UserPrivacy
 from privet.files import write_atomically, write_json
 from privet.ledger import Ledger, OtherUnit
@@ -207,17 +208,34 @@ def _finish(
 def _write(federation: Federation, release: Release, folder: RunFolder) -> None:
     """The release; what became of whose work, and the course of the accuracy, stay inside."""
     tally, participation = federation.simulator.tally, federation.simulator.coordinator.times
-    figures = private_figures(release, federation.data) | {
-        "jobs": dict(tally.jobs),
-        "records_trained_on": dict(tally.records),
-        "wasted_share": tally.wasted,
-        "clients_that_took_part": len(participation),
-        "most_steps_of_a_client": max(participation.values(), default=0),
-    }
+    figures = (
+        private_figures(release, federation.data)
+        | _spent(federation)
+        | {
+            "jobs": dict(tally.jobs),
+            "records_trained_on": dict(tally.records),
+            "wasted_share": tally.wasted,
+            "clients_that_took_part": len(participation),
+            "most_steps_of_a_client": max(participation.values(), default=0),
+        }
+    )
     write_json(folder.figures, figures, private=True)
     write_json(folder.internal / ROUNDS, rounds_of(federation), private=True)
     write_atomically(folder.internal / PICTURE, rounds_plot(federation.history), private=True)
     release.save(folder.folder)
+
+
+def _spent(federation: Federation) -> dict[str, Any]:
+    privacy, settings = federation.privacy, federation.settings
+    if privacy is None:
+        return {}
+    coordinator, clients = federation.simulator.coordinator, len(federation.simulator.phones)
+    population, delta = settings.population(federation.data), settings.delta
+    return {
+        "epsilon": both_ways(privacy, rounds=settings.rounds, population=population, delta=delta),
+        "spent_by_clients": spent_by_clients(coordinator, clients=clients, delta=delta),
+        "participation": privacy.participation.sampler,
+    }
 
 
 def _due(federation: Federation, saved: float) -> bool:

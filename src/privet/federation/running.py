@@ -22,6 +22,7 @@ from privet.federation.coordinator import Closed, Coordinator
 from privet.federation.flat import flat, load_flat
 from privet.federation.local_work import Material, Teacher
 from privet.federation.one_by_one import OneByOne
+from privet.federation.pacing import Buffer
 from privet.federation.population import Population
 from privet.federation.rule import Rule
 from privet.federation.settings import ALWAYS, PHONES, FederationSettings
@@ -70,6 +71,7 @@ class Federation:
         device = torch.device(settings.device)
         self.model = _network(population.data, settings).to(device)
         material, rule = population.material(device), settings.made_rule()
+        _require_fillable(rule, len(material.clients))
         self.simulator = Simulator(
             Coordinator(
                 flat(self.model).cpu(),
@@ -172,6 +174,17 @@ def engine_for(
         name = "one-by-one" if material.x.device.type == "cpu" else "together"
     kind = OneByOne if name == "one-by-one" else Together
     return kind(model, material, settings.work(), proximal=rule.proximal)
+
+
+def _require_fillable(rule: Rule, clients: int) -> None:
+    """A client counts once in a step, so a buffer without a deadline must not ask for more."""
+    pacing = rule.pacing
+    if isinstance(pacing, Buffer) and pacing.size > clients and math.isinf(pacing.seconds):
+        raise InputError(
+            "a buffer of more clients than there are",
+            got=f"--buffer {pacing.size}, {clients} clients",
+            fix=f"--buffer {max(1, clients // 2)}, or --seconds for a deadline",
+        )
 
 
 def _network(data: Dataset, settings: FederationSettings) -> nn.Module:

@@ -10,6 +10,8 @@ _SAMPLERS: Final = {
     "fixed-batches": "disjoint batches, dealt once; no amplification by sampling",
     "shuffled": "no amplification by sampling; zero-out and replace-one neighbours, not"
     " add/remove; the number of units is public",
+    "self-selected": "clients take part when they can; no amplification by sampling",
+    "server-sampled": "secret coins of the server, one for each client and round",
     "local": "each record is randomised once, by itself; training sees nothing else of it",
 }
 # As `privacy.precision` has them; not imported, a report needs no PyTorch.

@@ -26,6 +26,8 @@ _MECHANISM = {
     "noise_multiplier": "in clip norms",
     "normaliser": "the constant divisor of each step",
     "redone_steps": "after interruptions",
+    "participations": "the most steps that one unit may be in",
+    "apart": "the fewest steps from one of a unit to its next",
     "places": "randomised records, those of nobody among them",
     "dimensions": "the numbers of one record that are noised",
     "record_norm": "the L1 norm to which a record is shortened",

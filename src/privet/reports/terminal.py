@@ -153,6 +153,8 @@ def _mechanism(mechanism: Mapping[str, Any]) -> str:
             f"{cells} numbers a record, L1 norm {norm}, Laplace noise {scale}; labels kept with "
             f"probability {kept}"
         )
+    if mechanism.get("sampler") in ("self-selected", "server-sampled"):
+        return _federated(mechanism)
     known = ("steps", "sampler", "sampling_rate", "noise_multiplier", "clip_norm")
     if not all(name in mechanism for name in known):  # another method's: say what it says
         return figures.value_text(mechanism or None)
@@ -165,6 +167,18 @@ def _mechanism(mechanism: Mapping[str, Any]) -> str:
         f"{steps} steps{again}{turns}, {sampler} sampling at rate {rate}, "
         f"noise {noise} x clip norm {clip}"
     )
+
+
+def _federated(mechanism: Mapping[str, Any]) -> str:
+    """Of clients whose updates are summed: how often one may be in, and the noise."""
+    named = ("steps", "participations", "apart", "sampling_rate", "noise_multiplier", "clip_norm")
+    rounds, most, apart, rate, noise, clip = (
+        figures.value_text(mechanism.get(name)) for name in named
+    )
+    asked = f"every client asked with chance {rate}"
+    if mechanism["sampler"] == "self-selected":
+        asked = f"a client in at most {most}" + ("" if apart == "1" else f", {apart} apart")
+    return f"{rounds} rounds, {asked}, noise {noise} x clip norm {clip} on the sum"
 
 
 def _plain(text: str, most: int = _LONGEST_VALUE) -> Words:

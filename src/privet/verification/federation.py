@@ -65,7 +65,7 @@ def _expected_events(trust: Mapping[str, Any]) -> list[DpEvent]:
 
 def _terms(trust: Mapping[str, Any]) -> Iterator[str]:
     data, mechanism = trust["data"], trust["mechanism"]
-    if mechanism["noise"] != ("correlated" if len(mechanism["bands"]) > 1 else "independent"):
+    if mechanism["noise"] != ("correlated" if mechanism["bands"] else "independent"):
         yield f"{mechanism['noise']} noise with {len(mechanism['bands'])} bands"
     if mechanism["redone_steps"]:
         yield "steps were redone, where a second draw is not accounted"
@@ -93,7 +93,7 @@ def _restated(trust: Mapping[str, Any]) -> Iterator[str]:
     for name, value in expected.items():
         if not _same(value, mechanism.get(name)):
             yield f"{name} {value} follows from the settings, {mechanism.get(name)} is stated"
-    bands = asked.coefficients()
+    bands = asked.coefficients() if asked.bands > 1 else ()
     if not (len(bands) == len(mechanism["bands"]) and all(map(_same, bands, mechanism["bands"]))):
         yield f"{asked.bands} bands were asked for, others are stated"
     if asked.noise_seed is not None and not trust["withheld"]:
