@@ -24,6 +24,8 @@ FOLDER_NAMES: dict[str, tuple[str, ...]] = {
     "hapt": ("hapt", "HAPT", "HAPT Data Set"),
     "watch": ("watch_seglearn", "watch"),
     "wisdm": ("wisdm_v1.1", "WISDM_ar_v1.1"),
+    "tweets": ("tweeteval", "tweeteval/datasets"),
+    "word-vectors": ("word_vectors", "glove.6B", "glove"),
     "physionet2012": ("physionet2012",),
     "mimic-iv-ed": ("mimic_iv_ed", "mimic-iv-ed", "mimic-iv-ed-2.2"),
     "mimic-iv-ed-demo": ("mimic_iv_ed_demo", "mimic-iv-ed-demo", "mimic-iv-ed-demo-2.2"),

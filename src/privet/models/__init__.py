@@ -12,6 +12,7 @@ from privet.models import published_lifelong as published_lifelong
 from privet.models import published_noised as published_noised
 from privet.models import residual as residual
 from privet.models import scatternet as scatternet
+from privet.models import signals as signals
 from privet.models import wideresnet as wideresnet
 from privet.models.finetune import freeze, trainable_report
 from privet.models.fronted import Fronted

@@ -35,10 +35,9 @@ from torch import Tensor, nn
 
 from privet.models.published import Residual
 from privet.models.published_noised import CROPPED
-from privet.models.registry import Centre, Shape, image_shape, model
+from privet.models.registry import ELONGATED, Centre, Shape, image_shape, model
 
 LIFELONG: Final = "published-lifelong"
-ELONGATED: Final = 8
 
 
 class Autoencoded(nn.Module):

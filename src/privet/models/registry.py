@@ -14,6 +14,7 @@ from privet.errors import InputError
 
 Shape = tuple[int, ...]
 SMALL: Final = ("cnn-tiny", "mlp", "linear")  # for small images, too
+ELONGATED: Final = 8  # a signal is at least so many times as long as it has channels
 Builder = Callable[[Shape, int], nn.Module]
 Activation = Callable[[], nn.Module]
 _BUILDERS: dict[str, Builder] = {}
@@ -116,6 +117,8 @@ def _find(name: str) -> Builder | None:
 
 def default_model(shape: Shape) -> str:
     """The network for examples of this shape when none was named."""
+    if len(shape) == 2 and shape[1] >= max(ELONGATED * shape[0], 24):
+        return "har-wild-64"  # far longer than wide: a signal
     if len(shape) != 3:
         return "mlp"
     return "cnn" if shape[1] >= 24 else "cnn-tiny"

@@ -1,6 +1,11 @@
-"""Examples of users as a data set: the unit is the user, and users do not straddle its parts."""
+"""Examples of users as a data set whose unit is the user.
 
-from collections.abc import Sequence
+Either users do not straddle its parts (`dataset_of`): figures on the test records are about other
+people, and may be published. Or users test on what they did later (`within_users`): the figures
+are about those who are protected, and stay inside.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -64,21 +69,21 @@ def dataset_of(
     test_users = about.test_users if test_users is None else test_users
     _require_known(examples, about)
     _require_disjoint(users, test_users, about)
-    train, test = (_split(examples, about, chosen) for chosen in (users, test_users))
-    return Dataset(
-        name=name,
-        train=train,
-        test=test,
-        bounds=about.bounds,
-        classes=about.classes,
-        nominal_size=len(users),
-        licence=about.licence,
-        source=about.source,
-        unit=USER,
-        test_is_public=True,
-        features=about.features,
-        originals=tuple(_known_as(about, user) for user in present(examples, users).tolist()),
-    )
+    parts = (_split(examples, about, chosen) for chosen in (users, test_users))
+    known = present(examples, users).tolist()
+    return _stated(about, name, parts, known, nominal_size=len(users), test_is_public=True)
+
+
+def within_users(train: Examples, test: Examples, about: About, *, name: str) -> Dataset:
+    """Everybody's earlier examples for training, and their later ones for testing.
+
+    The ledger knows users again as it does those of `dataset_of`.
+    """
+    for examples in (train, test):
+        _require_known(examples, about)
+    parts = (_split(examples, about, about.users) for examples in (train, test))
+    known, everyone = present(train, about.users).tolist(), len(about.users)
+    return _stated(about, name, parts, known, nominal_size=everyone, test_is_public=False)
 
 
 def present(examples: Examples, users: Sequence[int]) -> NDArray[np.int64]:
@@ -90,6 +95,32 @@ def in_ranges(signal: NDArray[np.generic], ranges: Sequence[float]) -> NDArray[n
     """Channels in units of the range of their sensors; what is beyond it is cut off."""
     scaled = np.asarray(signal, dtype=np.float64) / np.asarray(ranges)
     return np.asarray(np.clip(scaled, -1.0, 1.0), dtype=np.float32)
+
+
+def _stated(
+    about: About,
+    name: str,
+    parts: Iterable[Split],
+    known: Sequence[int],
+    *,
+    nominal_size: int,
+    test_is_public: bool,
+) -> Dataset:
+    train, test = parts
+    return Dataset(
+        name=name,
+        train=train,
+        test=test,
+        bounds=about.bounds,
+        classes=about.classes,
+        nominal_size=nominal_size,
+        licence=about.licence,
+        source=about.source,
+        unit=USER,
+        test_is_public=test_is_public,
+        features=about.features,
+        originals=tuple(_known_as(about, user) for user in known),
+    )
 
 
 def _known_as(about: About, user: int) -> bytes:

@@ -13,6 +13,7 @@ from privet.errors import InputError
 
 LENGTH: Final = 100  # samples of a window, at every rate
 HOP: Final = 50  # samples from one window to the next
+LATE: Final = 0.15  # share of what a user did that is for testing, where users test themselves
 
 
 @final
@@ -74,6 +75,37 @@ def resampled(session: Session, rate: int) -> Session:
     ]
     kept = tuple(segment for segment in moved if segment.start < segment.stop)
     return replace(session, rate=rate, signal=signal, segments=kept)
+
+
+def early_and_late(
+    sessions: Sequence[Session], *, late: float = LATE
+) -> tuple[list[Session], list[Session]]:
+    """The same sessions twice: what users did first of each activity, and the rest of it.
+
+    Of each user, activity and setting the first 1 - `late` of all samples are early, in the order
+    of the sessions. Windows that are cut from both share no sample. Where the line lies is a matter
+    of the user's own records alone: a user more or fewer moves no other's.
+    """
+    if not 0 < late < 1:
+        raise InputError("bad share for testing", got=late, expected="between 0 and 1")
+    left: dict[tuple[int, int, str], int] = {}
+    for session in sessions:
+        for s in session.segments:
+            key = (session.user, s.label, session.setting)
+            left[key] = left.get(key, 0) + s.stop - s.start
+    left = {key: round(samples * (1 - late)) for key, samples in left.items()}
+    parts: tuple[list[Session], list[Session]] = ([], [])
+    for session in sessions:
+        early, after = [], []
+        for s in sorted(session.segments, key=lambda s: s.start):
+            key = (session.user, s.label, session.setting)
+            line = s.start + min(left[key], s.stop - s.start)
+            left[key] -= line - s.start
+            early += [replace(s, stop=line)] if line > s.start else []
+            after += [replace(s, start=line)] if line < s.stop else []
+        parts[0].append(replace(session, segments=tuple(early)))
+        parts[1].append(replace(session, segments=tuple(after)))
+    return parts
 
 
 def cut(sessions: Iterable[Session], *, length: int = LENGTH, hop: int = HOP) -> Examples:

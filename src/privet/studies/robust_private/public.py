@@ -30,7 +30,15 @@ def public_data(name: str, data_dir: Path | None) -> Dataset:
             expected=f"one of {', '.join(CATALOGUE)}",
             fix="train on your own records with `privet train`, which charges your ledger",
         )
-    return load(name, data_dir)
+    data = load(name, data_dir)
+    if not data.test_is_public:
+        raise InputError(
+            "a study publishes figures, and these test records are of those who are protected",
+            got=f"'{name}'",
+            expected="test records that are public",
+            fix=f"try '{name}/new-users'",
+        )
+    return data
 
 
 def require_no_budget(data: Dataset) -> None:
