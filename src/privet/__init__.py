@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from privet import data as data
+    from privet import federation as federation
     from privet import models as models
     from privet import synthesis as synthesis
     from privet.attacks import attack as attack
@@ -47,7 +48,7 @@ _HOMES = {
     "tune": "privet.tuning",
     "verify": "privet.verification",
 }
-_ROOMS = ("data", "models", "synthesis")
+_ROOMS = ("data", "federation", "models", "synthesis")
 
 __all__ = [
     "Extras",
@@ -58,6 +59,7 @@ __all__ = [
     "audit",
     "certify",
     "data",
+    "federation",
     "hand_over",
     "load",
     "make_private",

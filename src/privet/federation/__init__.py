@@ -1,6 +1,7 @@
 """Federated learning: rules, a coordinator of rounds, users' privacy, a simulator."""
 
 from privet.federation.coordinator import Answer, Closed, Closing, Coordinator
+from privet.federation.fitting import resume, simulate
 from privet.federation.local_work import Lesson, LocalWork, Material, Teacher
 from privet.federation.one_by_one import OneByOne
 from privet.federation.rules import RULES, rule_named
@@ -28,5 +29,7 @@ __all__ = [
     "Update",
     "UserPrivacy",
     "Weather",
+    "resume",
     "rule_named",
+    "simulate",
 ]

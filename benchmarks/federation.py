@@ -1,0 +1,227 @@
+"""FLSys's questions on activities: skew and a shared pool, drop-out, three clocks, privacy.
+
+    python benchmarks/federation.py augmentation --data hapt
+    python benchmarks/federation.py dropout --data hapt
+    python benchmarks/federation.py clock --data hapt
+    python benchmarks/federation.py privacy
+
+Every row is one run of `privet federate simulate`, in a ledger of its own. Rows that are there are
+kept, so a run that was stopped goes on. `privacy` uses simulated activities, whose population can
+grow; the others recordings, dealt out to clients with skewed labels.
+"""
+
+import contextlib
+import json
+import platform
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.metrics import f1_score
+
+import privet
+from privet.federation.fitting import simulate
+from privet.ledger import Ledger
+
+RESULTS = Path(__file__).parent / "results"
+
+# FLSys, Table 4.3, where it can be had: 50 to 100 records of each class and 15 to 30 of the pool in
+# a round, Adam at 0.005 begun anew by every client, five passes, batches of 64.
+FLSYS = {
+    "model": "har-wild-64",
+    "sample": True,
+    "local_epochs": 5,
+    "batch": 64,
+    "client_rate": 0.005,
+    "optimizer": "adam",
+}
+SKEWED = {"clients": 40, "skew": 0.2, "lacking": 3}
+POOL = {"pool": 100}
+
+
+def main():
+    """All rows of one question."""
+    asked = arguments()
+    torch.set_num_threads(asked.threads)
+    record = json.loads(asked.out.read_text()) if asked.out.exists() else new_record(asked)
+    for row in QUESTIONS[asked.question](asked):
+        named = {name: row[name] for name in ("name", "seed")}
+        if any(named.items() <= there.items() for there in record["rows"]):
+            continue
+        record["rows"].append(measured(asked, row))
+        asked.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def augmentation(asked):
+    """Clients of few classes, with and without the pool; clients of all classes beside them."""
+    even = {"clients": SKEWED["clients"]}
+    for seed in range(asked.seeds):
+        common = {"rounds": asked.rounds, "init_seed": seed} | FLSYS
+        yield row("stock", seed, common | SKEWED)
+        yield row("pool", seed, common | SKEWED | POOL)
+        yield row("even", seed, common | even)
+
+
+def dropout(asked):
+    """The share of clients that begin a round and are never heard of again."""
+    for seed in range(asked.seeds):
+        for share in (0.0, 0.25, 0.5):
+            common = {"rounds": asked.rounds, "init_seed": seed, "dropout": share}
+            yield row(f"dropout {share:g}", seed, common | FLSYS | SKEWED | POOL)
+
+
+def clock(asked):
+    """Three ways of waiting, on phones that charge at night, for the same days."""
+    rules = {
+        "flsys": {"seconds": 6 * 3600.0, "rounds": 4 * asked.days},
+        "fedbuff": {"buffer": 10, "rounds": 100_000},
+        "fedavg": {"cohort": 20, "seconds": 24 * 3600.0, "rounds": 100_000},
+    }
+    for seed in range(asked.seeds):
+        for name, own in rules.items():
+            common = {"init_seed": seed, "traces": "phones", "dropout": 0.1, "rule": name}
+            yield row(name, seed, common | FLSYS | SKEWED | POOL | own)
+
+
+def privacy(asked):
+    """Accuracy by population and epsilon: a server that samples 100 clients, and caps without."""
+    for seed in range(asked.seeds):
+        for users in asked.populations:
+            sampled = {"rule": "fedavg", "rate": min(1.0, 100 / users), "rounds": 60}
+            capped = {"rule": "flsys", "rounds": 60, "times": max(1, round(6000 / users))}
+            capped["apart"] = capped["bands"] = max(1, 60 // capped["times"] // 2)
+            for epsilon in (None, 8.0, 4.0, 2.0):
+                for how, own in (("sampled", sampled), ("self-selected", capped)):
+                    if epsilon is None and how != "sampled":
+                        continue
+                    wanted = PRIVATE | own | {"init_seed": seed, "users": users}
+                    if epsilon is not None:
+                        wanted |= {"epsilon": epsilon, "delta": 1 / (10 * users), "clip": 0.5}
+                    yield row(f"{how}, {users} users, epsilon {epsilon or 'none'}", seed, wanted)
+
+
+PRIVATE = {
+    "model": "har-wild-32",
+    "local_epochs": 2,
+    "batch": 32,
+    "client_rate": 0.1,
+    "looks": 12,
+}
+QUESTIONS = {
+    "augmentation": augmentation,
+    "dropout": dropout,
+    "clock": clock,
+    "privacy": privacy,
+}
+
+
+def row(name, seed, settings):
+    """What is to be run."""
+    return {"name": name, "seed": seed, "settings": settings}
+
+
+def measured(asked, wanted):
+    """One run: accuracy, macro F1, the course, and what became of whose work."""
+    settings = dict(wanted["settings"])
+    data = data_for(asked, settings.pop("users", None))
+    began = time.perf_counter()
+    kept = {}
+
+    def watch(federation):
+        kept["federation"] = federation
+        say(wanted, federation)
+        if asked.question == "clock" and federation.simulator.now > asked.days * 86400.0:
+            raise TimeOverError
+
+    release = None
+    with tempfile.TemporaryDirectory() as folder:
+        book = Ledger(Path(folder) / "ledger.db")
+        with contextlib.suppress(TimeOverError), contextlib.closing(book):
+            release = simulate(data, ledger=book, watch=watch, **settings)
+    federation = kept["federation"]
+    guesses = predictions(federation)
+    tally = federation.simulator.tally
+    return wanted | {
+        "accuracy": float((guesses == federation.data.test.y).mean()),
+        "macro_f1": float(f1_score(federation.data.test.y, guesses, average="macro")),
+        "course": federation.history,
+        "rounds_run": federation.next_step,
+        "versions": federation.simulator.coordinator.version,
+        "hours": federation.simulator.now / 3600,
+        "jobs": dict(tally.jobs),
+        "wasted_share": tally.wasted,
+        "clients": len(federation.simulator.phones),
+        "train_examples": len(federation.data.train),
+        "test_examples": len(federation.data.test),
+        "noise_multiplier": release and release.trust["mechanism"].get("noise_multiplier"),
+        "stated_epsilon": release and release.privacy and release.privacy.epsilon,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+class TimeOverError(Exception):
+    """The days of a comparison by the clock are over."""
+
+
+def predictions(federation):
+    """Of the test records, by the model as it is."""
+    model, test = federation.released_model(), federation.data.test
+    x = torch.from_numpy(federation.data.bounds.clamp_and_scale(test.x))
+    with torch.no_grad():
+        return torch.cat([model(part).argmax(1) for part in torch.split(x, 1024)]).numpy()
+
+
+def data_for(asked, users):
+    """Named data, or so many simulated users."""
+    if users is None:
+        return privet.data.load(asked.data, asked.data_dir)
+    return privet.data.load(f"activities-{users}")
+
+
+def say(wanted, federation):
+    """A line on stderr for every round."""
+    last = federation.history[-1]["test_accuracy"] if federation.history else float("nan")
+    told = f"{wanted['name']} (seed {wanted['seed']}): round {federation.next_step}, {last:.3f}"
+    print(told, end="   \r", file=sys.stderr)
+
+
+def new_record(asked):
+    """What a record begins with."""
+    return {
+        "what": f"federated learning of activities: {asked.question}",
+        "command": "python benchmarks/federation.py " + " ".join(sys.argv[1:]),
+        "data": asked.data if asked.question != "privacy" else "activities-N",
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+        "hardware": f"cpu, {asked.threads} threads",
+        "rows": [],
+    }
+
+
+def arguments():
+    """What was asked for."""
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("question", choices=list(QUESTIONS))
+    parser.add_argument("--data", default="hapt")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--days", type=int, default=10, help="of the virtual clock")
+    parser.add_argument("--populations", type=int, nargs="+", default=[200, 1000, 5000])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    name = asked.data if asked.question != "privacy" else "activities"
+    asked.out = asked.out or RESULTS / f"federation_{asked.question}_{name}.json"
+    return asked
+
+
+if __name__ == "__main__":
+    main()
