@@ -37,12 +37,18 @@ def test_digits_are_split_by_position():
     assert int(data.train.x.astype(int).sum() + data.test.x.astype(int).sum()) == 561_718
 
 
+IMAGES = ("digits", "mnist", "fashion-mnist", "cifar10")
+STUDIES = ("activities", "hapt", "watch", "wisdm")  # of users
+
+
 @pytest.mark.parametrize("name", catalogue.CATALOGUE)
-def test_every_set_has_ten_classes_and_a_public_test_part(name):
+def test_every_set_says_what_it_is(name):
     entry = catalogue.CATALOGUE[name]
-    assert len(set(entry.classes)) == 10
+    assert len(set(entry.classes)) == len(entry.classes)
+    assert (len(entry.classes) == 10) == (name in IMAGES)
     assert entry.licence
     assert entry.source
+    assert entry.cuts == (("new-users",) if name in STUDIES else ())
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
@@ -84,11 +90,23 @@ def test_the_cut_is_declared_and_not_counted(tmp_path, monkeypatch):
     assert [len(load(f"mnist/{h}", tmp_path).train) for h in ("first", "second")] == [4, 2]
 
 
+def test_users_are_halved_and_known_again():
+    """Whole users in each half; the test part is that of the whole."""
+    whole, *halves = (load(f"activities{h}") for h in ("", "/first", "/second"))
+    assert [half.nominal_size for half in halves] == [30, 30]
+    assert [half.train.n_units for half in halves] == [30, 30]
+    assert sum(len(half.train) for half in halves) == len(whole.train)
+    assert tuple(halves[0].originals) + tuple(halves[1].originals) == tuple(whole.originals)
+    assert halves[1].source.endswith("the second half of the training users")
+    first = halves[0].train
+    assert np.array_equal(first.x[first.units == 29], whole.train.x[whole.train.units == 29])
+
+
 @pytest.mark.parametrize("name", ["mnist/third", "mnist/", "mnist/first/second", "mnist/First"])
 def test_other_parts_are_refused(name):
     with pytest.raises(InputError, match="unknown part of a data set") as caught:
         load(name)
-    assert f"got '{name}', expected 'mnist', or its half 'mnist/first' or" in str(caught.value)
+    assert f"got '{name}', expected 'mnist', or its part 'mnist/first' or" in str(caught.value)
 
 
 def test_a_half_of_an_unknown_set_leads_to_the_half_of_the_nearest():
@@ -111,6 +129,10 @@ def test_a_half_of_an_unknown_set_leads_to_the_half_of_the_nearest():
         ("clinic", "clinic/first", False),  # not of the catalogue: two names of the user's
         ("clinic/first", "clinic/first", True),
         ("mnist", "mnist/odd", False),
+        ("mnist", "mnist/new-users", False),  # which it has not
+        ("hapt", "hapt/new-users", True),
+        ("hapt/first", "hapt/new-users", True),
+        ("hapt/new-users", "watch/new-users", False),
     ],
 )
 def test_names_tell_what_shares_records(one, other, shared):
@@ -128,13 +150,13 @@ def test_what_is_available_is_found_without_reading(tmp_path, monkeypatch):
     for path in (tmp_path / "mnist").iterdir():
         path.write_bytes(b"unread")
     found = {entry.name: entry for entry in available(tmp_path)}
-    assert list(found) == ["digits", "mnist", "fashion-mnist", "cifar10"]
+    assert list(found) == [*IMAGES, *STUDIES, "tweets"]
     mnist = found["mnist"]
     assert (mnist.found, mnist.where) == (True, str(tmp_path / "mnist"))
     assert (mnist.shape, mnist.nominal_size, mnist.classes) == ((1, 28, 28), 60_000, 10)
     assert found["digits"].found
     monkeypatch.setattr("privet.data.locate.find_folder", lambda *_: None)
-    assert not any(entry.found for entry in available() if entry.name != "digits")
+    assert [entry.name for entry in available() if entry.found] == ["digits", "activities"]
 
 
 @pytest.mark.parametrize(

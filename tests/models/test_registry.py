@@ -29,7 +29,12 @@ def test_networks_have_the_published_number_of_parameters(name, shape, parameter
     assert count(create(name, shape, 10)) == parameters
 
 
-@pytest.mark.parametrize("name", names())
+# For signals and for features; the others take images. Their tests are in test_signals.py.
+OTHERS = ("bilstm", "cnn-ig", "cnn-ig-featureless", "sentiment-head")
+IMAGES = [name for name in names() if name not in OTHERS]
+
+
+@pytest.mark.parametrize("name", IMAGES)
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 33, 31)])
 def test_every_network_gives_one_score_a_class(name, shape):
     scores = create(name, shape, 7)(torch.rand(2, *shape))
@@ -37,7 +42,7 @@ def test_every_network_gives_one_score_a_class(name, shape):
     assert torch.isfinite(scores).all()
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", IMAGES)
 def test_first_weights_depend_on_the_init_seed_alone(name):
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -60,7 +65,11 @@ def test_the_linear_network_is_centred_logistic_regression():
 
 @pytest.mark.parametrize(
     ("shape", "name"),
-    [((4,), "mlp"), ((3, 4), "mlp"), ((1, 8, 8), "cnn-tiny"), ((1, 28, 28), "cnn")],
+    [
+        *(((4,), "mlp"), ((3, 4), "mlp"), ((28, 28), "mlp")),
+        *(((1, 8, 8), "cnn-tiny"), ((1, 28, 28), "cnn")),
+        *(((3, 100), "har-wild-64"), ((6, 100), "har-wild-64"), ((20, 100), "mlp")),
+    ],
 )
 def test_the_default_follows_the_shape(shape, name):
     assert default_model(shape) == name
@@ -72,14 +81,14 @@ def test_a_misspelt_name_gets_a_suggestion():
         create("cnn-tny", (1, 8, 8), 2)
 
 
-@pytest.mark.parametrize("name", sorted(set(names()) - {"adlm", "linear", "mlp"}))
+@pytest.mark.parametrize("name", sorted(set(IMAGES) - {"adlm", "linear", "mlp"}))
 def test_convolutions_refuse_tables_and_say_what_to_use(name):
     with pytest.raises(InputError, match=r"needs images.*--model mlp"):
         create(name, (12,), 2)
 
 
 MIXING = ("adlm", "published", "published-lifelong", "published-noised")  # without privacy
-LIGHT = [*(name for name in names() if name not in ("wrn-16-4", *MIXING)), "wrn-10-1"]
+LIGHT = [*(name for name in IMAGES if name not in ("wrn-16-4", *MIXING)), "wrn-10-1"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +133,7 @@ FAMILIES = {  # each with a member
 
 def test_every_network_and_family_is_described_in_one_line():
     listed = dict(describe())
-    assert set(listed) == {*names(), *FAMILIES}
+    assert set(listed) == {*names(), *FAMILIES, "har-wild-N"}
     assert list(listed) == sorted(listed)
     assert all(10 < len(line) < 100 and line.endswith(".") for line in listed.values())
 
@@ -134,7 +143,7 @@ def test_the_page_on_networks_tells_their_true_sizes():
     table = page.split("## ")[0]
     rows = re.findall(r"^\| `([\w:@-]+)`.*?\| ([\d,]+) \| ([\d,]+) \|", table, flags=re.M)
     listed = {name: [int(n.replace(",", "")) for n in sizes] for name, *sizes in rows}
-    assert set(listed) == {*names(), *FAMILIES}
+    assert set(listed) == {*IMAGES, *FAMILIES}
     for name, sizes in listed.items():
         member = FAMILIES.get(name, name)
         built = [create(member, shape, 10) for shape in ((1, 28, 28), (3, 32, 32))]

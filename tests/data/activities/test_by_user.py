@@ -12,6 +12,7 @@ from privet.data.activities.by_user import (
     dataset_of,
     in_ranges,
     present,
+    within_users,
 )
 from privet.data.identity import enter_in_ledger, set_digest
 from privet.errors import InputError
@@ -82,3 +83,18 @@ def test_strangers_and_straddlers_are_refused():
         dataset_of(examples([1, 2, 9, 4]), ABOUT, name="s")
     with pytest.raises(InputError, match="both for training and for testing"):
         dataset_of(examples([1, 2, 4]), ABOUT, name="s", users=(1, 4))
+
+
+def test_within_users_everybody_is_on_both_sides_and_figures_stay_inside(tmp_path):
+    train, test = examples([1, 4, 4, 8, 2]), examples([4, 1, 8], seed=1)
+    data = within_users(train, test, ABOUT, name="s")
+    assert data.train.units.tolist() == [0, 2, 2, 3, 1]
+    assert data.test.units.tolist() == [1, 0, 2]
+    assert (data.nominal_size, data.unit, data.test_is_public) == (8, "user", False)
+    ledger = Ledger(tmp_path / "ledger.db")
+    enter_in_ledger(data, ledger)
+    enter_in_ledger(dataset_of(examples([1, 2, 4]), ABOUT, name="s/new-users"), ledger)
+    assert ledger.account("s").related == ("s/new-users",)
+    ledger.close()
+    with pytest.raises(InputError, match="none of the study's"):
+        within_users(train, examples([9, 1, 2]), ABOUT, name="s")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.data.activities.sessions import Segment, Session, cut, resampled
+from privet.data.activities.sessions import Segment, Session, cut, early_and_late, resampled
 from privet.errors import InputError
 
 
@@ -120,3 +120,67 @@ def test_bad_sessions_are_refused():
         resampled(session(np.zeros((99, 3))), 0)
     with pytest.raises(InputError, match="bad windows"):
         cut([session(np.zeros((99, 3)))], hop=0)
+
+
+def numbered(users, segments, length=400, setting=""):
+    """Sessions whose samples are all different: which of them a window has can be told."""
+    made = []
+    for place, user in enumerate(users):
+        signal = place * 10_000.0 + np.arange(length, dtype=np.float32)[:, np.newaxis]
+        given = tuple(Segment(label=y, start=a, stop=b) for y, a, b in segments)
+        made.append(
+            Session(user=user, rate=50, signal=signal, segments=given, setting=setting or "")
+        )
+    return made
+
+
+def samples_of(sessions, label):
+    parts = [
+        s.signal[g.start : g.stop, 0] for s in sessions for g in s.segments if g.label == label
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def test_the_later_part_is_what_was_done_last_across_sessions():
+    """Two sessions of one user, 200 samples of label 0 in each: the line is at sample 340."""
+    early, late = early_and_late(numbered([7, 7], [(0, 100, 300), (1, 300, 400)]), late=0.15)
+    assert samples_of(early, 0).tolist() == [*range(100, 300), *range(10_100, 10_240)]
+    assert samples_of(late, 0).tolist() == [*range(10_240, 10_300)]
+    assert samples_of(late, 1).tolist() == [*range(10_370, 10_400)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 150)), min_size=1, max_size=6),
+    st.floats(0.05, 0.9),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_sample_is_lost_or_on_both_sides(bouts, late):
+    stops = np.cumsum([length for _, length in bouts])
+    segments = [(y, int(b - n), int(b)) for (y, n), b in zip(bouts, stops, strict=True)]
+    sessions = numbered([1, 2, 1], segments, length=int(stops[-1]))
+    parts = early_and_late(sessions, late=late)
+    for label in range(3):
+        for user in (1, 2):
+            before, after = (samples_of([s for s in p if s.user == user], label) for p in parts)
+            own = samples_of([s for s in sessions if s.user == user], label)
+            assert np.array_equal(np.concatenate([before, after]), own)
+            assert len(after) == len(own) - round(len(own) * (1 - late))
+
+
+def test_one_user_more_moves_no_other_users_line():
+    few, more = numbered([1], [(0, 0, 400)]), numbered([1, 2, 3], [(0, 0, 400)])
+    for one, many in zip(early_and_late(few), early_and_late(more), strict=True):
+        assert one[0].segments == many[0].segments
+
+
+def test_settings_are_divided_apart():
+    """The left arm's end is for testing, too, not the right arm's alone."""
+    both = [*numbered([1], [(0, 0, 400)], setting="left"), *numbered([1], [(0, 0, 400)])]
+    _, late = early_and_late(both)
+    assert [s.segments[0].start for s in late] == [340, 340]
+
+
+@pytest.mark.parametrize("late", [0.0, 1.0, -0.5])
+def test_bad_shares_are_refused(late):
+    with pytest.raises(InputError, match="bad share for testing"):
+        early_and_late(numbered([1], [(0, 0, 400)]), late=late)

@@ -15,6 +15,12 @@ def test_only_the_catalogue_is_public(tmp_path):
     assert public_data("digits", None).test_is_public
 
 
+def test_figures_on_those_who_are_protected_are_not_published():
+    with pytest.raises(InputError, match="try 'activities/new-users'"):
+        public_data("activities", None)
+    assert public_data("activities/new-users", None).test_is_public
+
+
 def test_records_with_a_budget_in_the_users_ledger_are_refused_under_any_name(make_data):
     data = make_data(name="alias")
     require_no_budget(data)  # no ledger, no budget
