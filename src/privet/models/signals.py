@@ -129,7 +129,7 @@ def har_wild(shape: Shape, n_classes: int, width: int, bn: str = "") -> nn.Modul
     for layer in network.modules():
         if isinstance(layer, nn.Conv1d | nn.Linear):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
-            nn.init.zeros_(layer.bias)
+            layer.bias = nn.Parameter(torch.zeros_like(layer.bias))
     return network
 
 
