@@ -129,7 +129,8 @@ def har_wild(shape: Shape, n_classes: int, width: int, bn: str = "") -> nn.Modul
     for layer in network.modules():
         if isinstance(layer, nn.Conv1d | nn.Linear):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
-            nn.init.zeros_(layer.bias)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
     return network
 
 
