@@ -18,6 +18,7 @@ from privet.data.dataset import Dataset
 from privet.engine.account import Account
 from privet.errors import InputError
 from privet.federation import traces
+from privet.federation.at_work import Engine
 from privet.federation.coordinator import Closed, Coordinator
 from privet.federation.flat import flat, load_flat
 from privet.federation.local_work import Material, Teacher
@@ -25,7 +26,7 @@ from privet.federation.one_by_one import OneByOne
 from privet.federation.population import Population
 from privet.federation.rule import Rule
 from privet.federation.settings import ALWAYS, PHONES, FederationSettings
-from privet.federation.simulator import Engine, Simulator, Weather
+from privet.federation.simulator import Simulator, Weather
 from privet.federation.together import Together
 from privet.federation.user_privacy import UserPrivacy
 from privet.models import create
