@@ -31,11 +31,12 @@ class Engine(Protocol):
 @final
 @dataclass(kw_only=True)
 class Job:
-    """A client at work."""
+    """A client at work: on which version, for which time, on how many records, until when."""
 
     client: int
     version: int
     turn: int
+    records: int
     arrives: float
 
 

@@ -31,6 +31,7 @@ class Availability:
         self._owners = np.repeat(np.arange(len(phones)), lengths)[self._order]
         self.until: NDArray[np.float64] = np.full(len(phones), NEVER)
         self._passed = 0
+        self._next = self._begin_of(0)
         self.told = 0
 
     def __len__(self) -> int:
@@ -39,11 +40,15 @@ class Availability:
 
     def pass_to(self, now: float) -> None:
         """The clock stands at `now`: every stretch that begins by then has begun."""
+        if now < self._next:
+            return
         end = int(np.searchsorted(self._starts, now, side="right"))
-        if end > self._passed:
-            chosen = slice(self._passed, end)
-            self.until[self._owners[chosen]] = self._stops[chosen]  # the last of a phone counts
-            self._passed = end
+        chosen = slice(self._passed, end)
+        self.until[self._owners[chosen]] = self._stops[chosen]  # the last of a phone counts
+        self._passed, self._next = end, self._begin_of(end)
+
+    def _begin_of(self, place: int) -> float:
+        return float(self._starts[place]) if place < len(self._starts) else np.inf
 
     def peek(self) -> tuple[float, int] | None:
         """When the next stretch begins that nobody was told of, and its number among all."""

@@ -67,7 +67,7 @@ class StreamingMean(Gathering):
 
     def add(self, change: Tensor, weight: float) -> None:
         """One update, forgotten at once."""
-        self.total.add_(change.detach().to(self.total), alpha=weight)
+        self.total.add_(change.detach().to(self.total.device), alpha=weight)
         self.weight += weight
         self.count += 1
 

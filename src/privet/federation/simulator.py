@@ -234,7 +234,8 @@ class Simulator:
 
     def _begin(self, client: int) -> None:
         """The phone sets to work, if it can be done in time."""
-        turn, records = self._turns[client], self._records(client)
+        turn = self._turns[client]
+        records = self.work.teacher.records(client, turn)
         self._tried[client] = self.coordinator.round
         done = self.now + self.phones[client].seconds(records, self._size)
         if done >= self.coordinator.deadline and not self.coordinator.rule.stale:
@@ -247,24 +248,21 @@ class Simulator:
         if self._drops_out(client, turn):
             self.tally.add("dropped", records)
             return
-        job = Job(client=client, version=self.coordinator.version, turn=turn, arrives=done)
-        self.work.begin(job, self.coordinator.weights)
+        version, weights = self.coordinator.version, self.coordinator.weights
+        job = Job(client=client, version=version, turn=turn, records=records, arrives=done)
+        self.work.begin(job, weights)
         self._push(done, UPLOAD, client)
 
     def _drops_out(self, client: int, turn: int) -> bool:
         share = self.weather.dropout
         return share > 0 and np.random.default_rng((self.seed, 3, client, turn)).random() < share
 
-    def _records(self, client: int) -> int:
-        """How many a piece of work goes through, every epoch counted."""
-        return self.work.teacher.work.epochs * self.work.teacher.records(client)
-
     def _upload(self, client: int) -> Closed | None:
-        job, records = self.work.end(client), self._records(client)
+        job = self.work.end(client)
         answer = self.coordinator.would_take(self._names[client], job.version)
         if answer is not Answer.ACCEPTED:
             self.work.forget(job)
-            self.tally.add(answer.value, records)
+            self.tally.add(answer.value, job.records)
             self._ask(client)
             return None
         end = self.coordinator.deadline if not self.coordinator.rule.stale else np.inf
@@ -272,7 +270,7 @@ class Simulator:
         update = Update(client=self._names[client], base_version=job.version, change=change)
         answer, closed = self.coordinator.receive(update, self.now)
         assert answer is Answer.ACCEPTED
-        self.tally.add("taken", records)
+        self.tally.add("taken", job.records)
         if closed is None:
             self._ask(client)  # under a buffer it may begin again at once
         return closed
