@@ -97,7 +97,7 @@ class AtWork:
             jobs = heapq.nsmallest(most - 1, jobs, key=lambda job: (job.arrives, job.client))
         jobs = sorted([first, *jobs], key=lambda job: job.client)
         lessons = [self.teacher.lesson(job.client, job.turn) for job in jobs]
-        changes = self.engine.changes(weights, lessons).cpu()
+        changes = self.engine.changes(weights, lessons)
         self._changes |= {job.client: change for job, change in zip(jobs, changes, strict=True)}
         self._trained(jobs)
 

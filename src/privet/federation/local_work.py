@@ -12,7 +12,8 @@ lesson depends on the seed, the client and how often the client has been asked, 
 not on who was trained before, nor in which process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -104,6 +105,22 @@ class Lesson:
 
     rows: Rows
     seed: int
+
+
+@contextmanager
+def own_draws(seed: int, device: torch.device) -> Iterator[None]:
+    """What a model draws here follows from the seed alone; outside nobody notices.
+
+    As `torch.manual_seed` does, but for the one device: it visits them all, which takes longer than
+    a small client's whole work.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
 
 
 class Teacher:
