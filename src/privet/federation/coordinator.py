@@ -139,6 +139,11 @@ class Coordinator:
         return self.opened + self.rule.pacing.seconds
 
     @property
+    def steps(self) -> int:
+        """How many were made, also those whose result was not published."""
+        return self._steps
+
+    @property
     def count(self) -> int:
         """How many updates are here for the next step."""
         return self._gathering.count
@@ -223,8 +228,10 @@ class Coordinator:
         if self.privacy is not None:
             change = self._hidden(change, self.privacy) / self.privacy.divisor
         self._steps += 1
+        before = self._step.state()
         moved = self._step.moved(self.weights, change).to(self.weights.dtype)
         if not self._accept(moved):
+            self._step.restore(before)
             return Closing.REJECTED
         self.weights, self.version = moved, self.version + 1
         return Closing.PUBLISHED

@@ -144,8 +144,9 @@ class FederationSettings:
         filled = replace(self, model=self.model or default_model(data.shape))
         if filled.epsilon is None:
             return filled
-        times = min(filled.times or filled.rounds, -(-filled.rounds // filled.apart))
-        filled = replace(filled, times=times)
+        if filled.rate is None:
+            times = min(filled.times or filled.rounds, -(-filled.rounds // filled.apart))
+            filled = replace(filled, times=times)
         return replace(filled, divisor=filled.divisor or filled._expected(filled.population(data)))
 
     def population(self, data: Dataset) -> int:
@@ -153,8 +154,13 @@ class FederationSettings:
         return self.clients or data.nominal_size
 
     def made_rule(self) -> Rule:
-        """The rule with what was said of it; under privacy quorums are 0 if nothing was said."""
-        quorum = self.quorum
+        """The rule with what was said of it.
+
+        Under privacy quorums are 0 and servers that sample are patient, if nothing was said.
+        """
+        quorum, patient = self.quorum, self.patient
+        if self.epsilon is not None and patient is None and self.rate is not None:
+            patient = True
         if self.epsilon is not None and quorum is None and self.rule == "flsys":
             quorum = 0
         return rule_named(
@@ -162,7 +168,7 @@ class FederationSettings:
             seconds=self.seconds,
             cohort=self.cohort,
             rate=self.rate,
-            patient=self.patient,
+            patient=patient,
             buffer=self.buffer,
             stale=self.stale,
             quorum=quorum,

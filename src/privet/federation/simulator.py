@@ -38,6 +38,7 @@ from privet.federation.local_work import Lesson, Teacher
 from privet.federation.pacing import Cohort
 from privet.federation.traces import Phone
 from privet.federation.update import Update
+from privet.privacy.participation import Sampled
 from privet.privacy.randomness import SecretStream
 
 CLOSE, FREE, UPLOAD = 0, 1, 2  # at one moment: first the deadline, then who comes
@@ -113,6 +114,7 @@ class Simulator:
         weather: Weather | None = None,
         sampling: SecretStream | None = None,
     ) -> None:
+        _require_secret_coins(coordinator, sampling)
         self.coordinator, self.phones, self.seed = coordinator, phones, seed
         self.sampling = sampling
         self.work = AtWork(engine, teacher, len(phones))
@@ -322,6 +324,16 @@ class Simulator:
         self.work.restore(state["work"])
         self.tally = Tally(
             jobs=Counter(state["jobs_by_fate"]), records=Counter(state["records_by_fate"])
+        )
+
+
+def _require_secret_coins(coordinator: Coordinator, sampling: SecretStream | None) -> None:
+    privacy = coordinator.privacy
+    if privacy is not None and isinstance(privacy.participation, Sampled) and sampling is None:
+        raise InputError(
+            "sampling is accounted, and everybody can draw the coins again",
+            got="a public seed",
+            fix="give a secret stream to sample from",
         )
 
 
