@@ -164,7 +164,8 @@ def test_a_journal_without_a_step_that_was_done_ends_a_resumed_run(tmp_path: Pat
     with pytest.raises(InputError, match="the journal lacks a step that was done"):
         resume(out, data)
     journal.write_bytes(kept)
-    assert resume(out, data).privacy.epsilon <= 8.0
+    with pytest.raises(KeyboardInterrupt):
+        resume(out, data, watch=stop)
 
 
 def test_work_is_counted_in_records_of_the_lesson() -> None:

@@ -219,7 +219,7 @@ def adjacent() -> Subject:
 
 def _deadline(spoil: Any) -> Canaries:
     return Canaries(
-        privacy=privacy_for(Capped(times=len(SAME))),
+        privacy=privacy_for(Capped(times=TIMES)),
         rule=by_deadline(),
         uploads=every_step(),
         spoil=spoil,
