@@ -100,8 +100,8 @@ def test_dropouts_are_as_many_as_asked_for() -> None:
 def test_all_who_will_be_in_time_are_trained_together() -> None:
     phones = [Phone(speed=1.0), Phone(speed=0.6), Phone(speed=0.55), Phone(speed=0.1)]
     simulator, _ = _run(phones, seconds=25.0, rounds=2)
-    assert isinstance(simulator.engine, _Ones)
-    assert simulator.engine.groups == [3, 3]
+    assert isinstance(simulator.work.engine, _Ones)
+    assert simulator.work.engine.groups == [3, 3]
 
 
 def test_a_quorum_that_is_not_met_moves_nothing() -> None:

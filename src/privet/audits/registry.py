@@ -1,7 +1,9 @@
-"""Everything that can be audited by name: sound mechanisms, mutants, published mechanisms."""
+"""All that can be audited by name: sound mechanisms, mutants, federations, published mechanisms."""
 
 import difflib
 
+from privet.audits.federated import FEDERATED
+from privet.audits.federated_mutants import FEDERATED_MUTANTS
 from privet.audits.mechanism import Entry, Subject
 from privet.audits.mutant_pairs import MUTANTS
 from privet.audits.papers import PAPERS
@@ -11,7 +13,7 @@ from privet.errors import InputError
 
 def subjects() -> dict[str, Entry]:
     """All, by name; nothing is made before `Entry.make` is called."""
-    return {**SOUND, **MUTANTS, **PAPERS}
+    return {**SOUND, **MUTANTS, **FEDERATED, **FEDERATED_MUTANTS, **PAPERS}
 
 
 def find_subject(name: str) -> Subject:

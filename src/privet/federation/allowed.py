@@ -79,6 +79,14 @@ def _require_sampled(rule: Rule, participation: Sampled, rounds: int) -> None:
             got=rule.pacing.least,
             expected="0: updates kept for the next round would be in it more often than accounted",
         )
+    if not rule.pacing.by_clock:
+        # How long a round was, and who could train after it, would tell whose coin it waited for.
+        raise InputError(
+            "sampling is accounted, and rounds end when those who were asked have answered",
+            got=f"'{rule.name}' that is not patient",
+            expected="coins that nobody can see",
+            fix="--patient: every round lasts its whole time",
+        )
 
 
 def _rate(rule: Rule) -> float | None:

@@ -83,7 +83,7 @@ class Coordinator:
     """The state machine of one model under one rule.
 
     Args:
-        weights: the first version, one flat vector.
+        weights: the first version, one flat vector; sums and noise are made where it lies.
         rule: how updates are gathered and when.
         rounds: after so many rounds nobody is asked any more.
         privacy: how updates are clipped and hidden; None: not at all.
@@ -166,7 +166,9 @@ class Coordinator:
             return answer, None
         update.require_for(self.weights.numel(), finite=self.privacy is None)
         staleness = self.version - update.base_version
-        change = update.change if self.privacy is None else self.privacy.clipped(update.change)
+        change = update.change.to(self.weights.device)
+        if self.privacy is not None:
+            change = self.privacy.clipped(change)
         self._gathering.add(change, self.rule.weight(staleness))
         self._counted[update.client] = staleness
         self.times[update.client] = self.times.get(update.client, 0) + 1
@@ -217,11 +219,14 @@ class Coordinator:
 
     def _stepped(self) -> Closing:
         change = self._gathering.result() if self._gathering.count else self._nothing()
+        change = change.to(self.weights.device)  # also where a restart has put it elsewhere
         if self.privacy is not None:
             change = self._hidden(change, self.privacy) / self.privacy.divisor
         self.sums += 1
+        before = self._step.state()
         moved = self._step.moved(self.weights, change).to(self.weights.dtype)
         if not self._accept(moved):
+            self._step.restore(before)
             return Closing.REJECTED
         self.weights, self.version = moved, self.version + 1
         return Closing.PUBLISHED
@@ -260,7 +265,7 @@ class Coordinator:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on where another process stopped."""
-        self.weights = state["weights"].clone()
+        self.weights = state["weights"].to(self.weights.device, copy=True)
         self._gathering.restore(state["gathering"])
         self._step.restore(state["step"])
         self._noise = history_from(state["noise"])

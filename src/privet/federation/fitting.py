@@ -116,6 +116,7 @@ def resume(
         _require_reserved(books, federation, secret=randomness.secret)
         _put_on_the_books(federation, books)
         federation.restore(kept["state"])
+        _require_noted(federation)
         return _finish(federation, randomness, books, watch)
 
 
@@ -182,6 +183,13 @@ def _put_on_the_books(federation: Federation, books: Books) -> None:
     journal = None if books.folder is None else books.folder.journal
     account = RunAccount(books.ledger, books.run_id, journal)
     federation.charge_to(StepAccount(account, federation.privacy.participation))
+
+
+def _require_noted(federation: Federation) -> None:
+    """A step that came out different could not be told from one that was lost."""
+    coordinator = federation.simulator.coordinator
+    if federation.privacy is not None:
+        coordinator.account.books.require_noted(coordinator.sums)
 
 
 def _finish(

@@ -67,7 +67,8 @@ class StreamingMean(Gathering):
 
     def add(self, change: Tensor, weight: float) -> None:
         """One update, forgotten at once."""
-        self.total.add_(change.detach().to(self.total), alpha=weight)
+        self.total = self.total.to(change.device)  # updates of many clients need not travel
+        self.total.add_(change.detach(), alpha=weight)
         self.weight += weight
         self.count += 1
 
@@ -109,7 +110,8 @@ class Kept(Gathering):
 
     def result(self) -> Tensor:
         """What the rule makes of all rows."""
-        return self.combine(torch.stack(self.changes)).double()
+        here = self.changes[-1].device  # rows of before a restart lie elsewhere
+        return self.combine(torch.stack([row.to(here) for row in self.changes])).double()
 
     def clear(self) -> None:
         """Forget all rows."""

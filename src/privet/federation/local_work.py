@@ -12,7 +12,8 @@ lesson depends on the seed, the client and how often the client has been asked, 
 not on who was trained before, nor in which process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -106,6 +107,22 @@ class Lesson:
     seed: int
 
 
+@contextmanager
+def own_draws(seed: int, device: torch.device) -> Iterator[None]:
+    """What a model draws here follows from the seed alone; outside nobody notices.
+
+    As `torch.manual_seed` does, but for the one device: it visits them all, which takes longer than
+    a small client's whole work.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
 class Teacher:
     """Draws lessons.
 
@@ -119,6 +136,7 @@ class Teacher:
         self.work, self.seed = work, seed
         labels = material.y.cpu().numpy()
         self._own = [_by_class(rows, labels, material.classes) for rows in material.clients]
+        self._whole = [np.concatenate(own) for own in self._own]
         self._pool = _by_class(material.pool, labels, material.classes)
         if work.pool_per_class is not None and not len(material.pool):
             raise InputError(
@@ -128,21 +146,28 @@ class Teacher:
     def lesson(self, client: int, turn: int) -> Lesson:
         """Of one client, when it is asked for the `turn`-th time."""
         draw = np.random.default_rng((self.seed, client, turn))
-        rows = self._chosen(client, draw)
-        epochs = [
-            _in_batches(draw.permutation(rows), self.work.batch) for _ in range(self.work.epochs)
-        ]
-        return Lesson(rows=np.concatenate(epochs), seed=int(draw.integers(2**31)))
+        rows, batch = self._chosen(client, draw), self.work.batch
+        epochs = np.full((self.work.epochs, -(-len(rows) // batch) * batch), EMPTY, dtype=np.int64)
+        for epoch in epochs:
+            epoch[: len(rows)] = draw.permutation(rows)
+        return Lesson(rows=epochs.reshape(-1, batch), seed=int(draw.integers(2**31)))
 
-    def records(self, client: int) -> int:
-        """How many of its own a client has."""
-        return sum(len(rows) for rows in self._own[client])
+    def records(self, client: int, turn: int) -> int:
+        """How many records a lesson goes through, every epoch counted."""
+        if self._always_whole:
+            return self.work.epochs * len(self._whole[client])
+        draw = np.random.default_rng((self.seed, client, turn))
+        return self.work.epochs * len(self._chosen(client, draw))
+
+    @property
+    def _always_whole(self) -> bool:
+        return self.work.own_per_class is None and self.work.pool_per_class is None
 
     def _chosen(self, client: int, draw: np.random.Generator) -> Rows:
-        own = self._own[client]
-        parts = (
-            [*own] if self.work.own_per_class is None else _some(own, self.work.own_per_class, draw)
-        )
+        if self._always_whole:
+            return self._whole[client]
+        span = self.work.own_per_class
+        parts = [self._whole[client]] if span is None else _some(self._own[client], span, draw)
         if self.work.pool_per_class is not None:
             parts += _some(self._pool, self.work.pool_per_class, draw)
         return np.concatenate(parts)
@@ -162,10 +187,3 @@ def _some(of_class: Sequence[Rows], span: tuple[int, int], draw: np.random.Gener
         draw.choice(rows, min(int(n), len(rows)), replace=False) if len(rows) else rows
         for rows, n in zip(of_class, counts, strict=True)
     ]
-
-
-def _in_batches(rows: Rows, batch: int) -> Rows:
-    steps = -(-len(rows) // batch)
-    padded = np.full(steps * batch, EMPTY, dtype=np.int64)
-    padded[: len(rows)] = rows
-    return padded.reshape(steps, batch)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from privet.federation.flat import flat, load_flat
-from privet.federation.local_work import EMPTY, Lesson, LocalWork, Material
+from privet.federation.local_work import EMPTY, Lesson, LocalWork, Material, own_draws
 
 
 class OneByOne:
@@ -46,9 +46,7 @@ class OneByOne:
         learned = [p for p in model.parameters() if p.requires_grad]
         anchors = [p.detach().clone() for p in learned] if self.proximal else []
         optimizer = _fresh(self.work, learned)
-        devices = [start.device] if start.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(lesson.seed)
+        with own_draws(lesson.seed, start.device):
             for rows in lesson.rows:
                 self._step(
                     model, optimizer, learned, anchors, torch.from_numpy(rows[rows != EMPTY])

@@ -69,17 +69,24 @@ def _users(data: Dataset, settings: FederationSettings) -> Population:
     users = users_of(data)
     if not settings.pool:
         return Population(data=data, pool=None)
-    order = np.random.default_rng((settings.init_seed, POOL_DRAW)).permutation(len(users))
-    labels, classes = data.train.y, len(data.classes)
-    for number in range(1, len(users)):
-        volunteers = np.concatenate([users[user] for user in order[:number]])
-        if np.bincount(labels[volunteers], minlength=classes).min() >= settings.pool:
+    order, classes = _order_of(len(users), settings.init_seed), len(data.classes)
+    found = np.zeros(classes, dtype=np.int64)
+    for number, user in enumerate(order[:-1], start=1):
+        found += np.bincount(data.train.y[users[user]], minlength=classes)
+        if found.min() >= settings.pool:
+            volunteers = np.concatenate([users[one] for one in order[:number]])
             return _apart(data, volunteers, data.nominal_size - number, settings)
     raise InputError(
         "no users would be left beside the volunteers",
         got=f"a pool of {settings.pool} records of each class",
         fix="a smaller --pool",
     )
+
+
+def _order_of(users: int, seed: int) -> list[int]:
+    """By a draw of each one's own: who comes or goes leaves the others in their order."""
+    draws = [np.random.default_rng((seed, POOL_DRAW, 2, user)).random() for user in range(users)]
+    return [int(user) for user in np.argsort(draws, kind="stable")]
 
 
 def _apart(
@@ -117,7 +124,7 @@ def _dealt(data: Dataset, settings: FederationSettings) -> Population:
         if scarcest <= settings.pool:
             raise InputError(
                 "the pool would leave no record of some class",
-                got=f"{settings.pool} of each class, {scarcest} of the rarest are there",
+                got=f"{settings.pool} of each class",
                 fix="a smaller --pool",
             )
         pool, rows = _pool_of_records(data, settings)

@@ -12,12 +12,14 @@ from functools import cached_property
 from typing import Any, Final, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from privet.data.dataset import Dataset
 from privet.engine.account import Account
+from privet.engine.generators import draws_by_itself
 from privet.errors import InputError
 from privet.federation import traces
+from privet.federation.at_work import Engine
 from privet.federation.coordinator import Closed, Coordinator
 from privet.federation.flat import flat, load_flat
 from privet.federation.local_work import Material, Teacher
@@ -25,9 +27,16 @@ from privet.federation.one_by_one import OneByOne
 from privet.federation.pacing import Buffer
 from privet.federation.population import Population
 from privet.federation.rule import Rule
-from privet.federation.settings import ALWAYS, PHONES, FederationSettings
-from privet.federation.simulator import Engine, Simulator, Weather
-from privet.federation.together import Together
+from privet.federation.settings import (
+    ALWAYS,
+    AUTO,
+    ONE_BY_ONE,
+    PHONES,
+    TOGETHER,
+    FederationSettings,
+)
+from privet.federation.simulator import Simulator, Weather
+from privet.federation.together import Together, all_dense, stackable
 from privet.federation.user_privacy import UserPrivacy
 from privet.models import create
 from privet.privacy.accounting import COARSE_INTERVAL, epsilon_of
@@ -74,7 +83,7 @@ class Federation:
         _require_fillable(rule, len(material.clients))
         self.simulator = Simulator(
             Coordinator(
-                flat(self.model).cpu(),
+                flat(self.model),
                 rule,
                 rounds=settings.rounds,
                 privacy=privacy,
@@ -168,11 +177,21 @@ class Federation:
 def engine_for(
     model: nn.Module, material: Material, settings: FederationSettings, rule: Rule
 ) -> Engine:
-    """Side by side on a GPU, one after another elsewhere, or as was asked for."""
-    name = settings.engine
-    if name == "auto":
-        name = "one-by-one" if material.x.device.type == "cpu" else "together"
-    kind = OneByOne if name == "one-by-one" else Together
+    """Which is faster, or as was asked for; see `benchmarks/federation_speed.py`.
+
+    Stacked clients draw from one generator, so what one draws would follow from who else is there.
+    Under privacy that must not be.
+    """
+    alone = settings.epsilon is not None and draws_by_itself(model, _scores, _made_up(material))
+    if settings.engine == TOGETHER and alone:
+        raise InputError(
+            "clients side by side under privacy, and a model that draws",
+            got="dropout, or the like: its masks would follow from who else takes part",
+            fix=f"--engine {ONE_BY_ONE}, or a model without dropout",
+        )
+    faster = stackable(model) and (material.x.device.type != "cpu" or all_dense(model))
+    together = settings.engine == TOGETHER or (settings.engine == AUTO and faster and not alone)
+    kind = Together if together else OneByOne
     return kind(model, material, settings.work(), proximal=rule.proximal)
 
 
@@ -185,6 +204,15 @@ def _require_fillable(rule: Rule, clients: int) -> None:
             got=f"--buffer {pacing.size}, {clients} clients",
             fix=f"--buffer {max(1, clients // 2)}, or --seconds for a deadline",
         )
+
+
+def _scores(scores: Tensor, labels: Tensor) -> Tensor:
+    del labels
+    return scores
+
+
+def _made_up(material: Material) -> tuple[Tensor, Tensor]:
+    return torch.zeros_like(material.x[:2]), torch.zeros_like(material.y[:2])
 
 
 def _network(data: Dataset, settings: FederationSettings) -> nn.Module:

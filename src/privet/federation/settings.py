@@ -17,7 +17,7 @@ from privet.models import default_model
 from privet.privacy.factorisation import Workload, optimal_coefficients
 from privet.privacy.participation import Capped, Sampled
 
-ENGINES: Final = ("auto", "one-by-one", "together")
+ENGINES = AUTO, ONE_BY_ONE, TOGETHER = ("auto", "one-by-one", "together")
 ALWAYS, PHONES = "always", "phones"
 SPAN_OWN: Final = (50, 100)  # FLSys, Table 4.3
 SPAN_POOL: Final = (15, 30)
@@ -65,7 +65,8 @@ class FederationSettings:
         apart: fewest steps from one of a client to its next.
         bands: of correlated noise; at most `apart`.
         divisor: of the private sum; default: the clients that a step expects.
-        engine: 'one-by-one', 'together', or 'auto': together on a GPU.
+        engine: 'one-by-one', 'together', or 'auto': together on a GPU, and where all layers are
+            dense.
         init_seed: of first weights, clients, phones and what they draw; public.
         device: 'cpu', 'cuda', ...
         looks: after how many of the rounds the model is tried on the test records.

@@ -11,53 +11,42 @@ If its charging ends before, the work is lost at that moment (`lost`); if the ro
 before, it does not begin (`too slow`), as FLSys' Start-To-Train decides; a share of the others
 drops out without a word (`dropped`). Each phone tries once a round.
 
-Training happens when the first update of a version arrives, for all phones at once that are at work
-on this version and will arrive before the round's deadline; what a change is depends on the
-version, the client and its turn alone, so it does not matter when it is computed, and with whom.
+Cost: of an event, the logarithm of how many are pending; of a round, a few vector operations over
+all phones; never a walk over all who are at work.
 
 All draws depend on the seed, the client and its turn. `state` is the whole of a simulation:
 restored, it goes on to the same end.
 """
 
 import heapq
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Protocol, final
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any, Final, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from privet.errors import InputError
+from privet.federation.at_work import AtWork, Engine, Job
+from privet.federation.availability import Availability
 from privet.federation.coordinator import Answer, Closed, Coordinator
 from privet.federation.local_work import Lesson, Teacher
 from privet.federation.pacing import Cohort
 from privet.federation.traces import Phone
 from privet.federation.update import Update
+from privet.privacy.participation import Sampled
 from privet.privacy.randomness import SecretStream
 
 CLOSE, FREE, UPLOAD = 0, 1, 2  # at one moment: first the deadline, then who comes
 DRAW_LATE: Final = 60.0  # seconds over which phones answer a notification
+BULK: Final = 8  # a heap of so many times what comes is added to, a smaller one is made anew
 
 
-class Engine(Protocol):
-    """What trains clients: `OneByOne`, `Together`, or one that does nothing."""
-
-    def changes(self, weights: Tensor, lessons: Sequence[Lesson]) -> Tensor:
-        """Delta of each lesson, one a row."""
-
-
-@final
-@dataclass(kw_only=True)
-class Job:
-    """A phone at work."""
-
-    client: int
-    version: int
-    turn: int
-    arrives: float
+Clients = NDArray[np.int64]
 
 
 @final
@@ -125,22 +114,22 @@ class Simulator:
         weather: Weather | None = None,
         sampling: SecretStream | None = None,
     ) -> None:
-        self.coordinator, self.engine, self.teacher = coordinator, engine, teacher
-        self.phones, self.seed, self.sampling = phones, seed, sampling
+        _require_secret_coins(coordinator, sampling)
+        self.coordinator, self.phones, self.seed = coordinator, phones, seed
+        self.sampling = sampling
+        self.work = AtWork(engine, teacher, len(phones))
         self.weather = weather or Weather()
         self.now = 0.0
         self.tally = Tally()
         self._names = [str(client) for client in range(len(phones))]
-        self._starts = [[start for start, _ in phone.stretches] for phone in phones]
+        self._there = Availability(phones)
         self._size = 4 * coordinator.weights.numel()
         self._heap: list[tuple[float, int, int, int]] = []
         self._order = 0
         self._turns = [0] * len(phones)
         self._tried = [-1] * len(phones)  # in which round each set to work last
-        self._jobs: dict[int, Job] = {}
-        self._versions: dict[int, Tensor] = {}
-        self._changes: dict[int, Tensor] = {}
         self._begun = False
+        self._first_stretch = 0  # the place of stretches among events of the same moment
 
     def run(self, watch: Callable[[Closed], None] | None = None) -> None:
         """Until the last round is over; `watch` is told of each."""
@@ -154,9 +143,8 @@ class Simulator:
         if not self._begun:
             self._begun = True
             self._open()
-            for client, phone in enumerate(self.phones):
-                for start, _ in phone.stretches:
-                    self._push(start, FREE, client)
+            self._first_stretch = self._order + 1
+            self._order += len(self._there)
         closed = self._next()
         while closed is None:
             closed = self._next()
@@ -165,13 +153,7 @@ class Simulator:
 
     def _next(self) -> Closed | None:
         """The next event; a round that ends with it."""
-        if not self._heap:
-            raise InputError(
-                "no phone will ever answer again, and rounds are left",
-                got=f"round {self.coordinator.round} of {self.coordinator.rounds}",
-                fix="longer traces, more clients, or a deadline",
-            )
-        self.now, kind, _, client = heapq.heappop(self._heap)
+        self.now, kind, client = self._event()
         if kind == CLOSE:
             # Of a round that ended before its time the deadline has no meaning any more.
             return self.coordinator.advance(self.now) if client == self.coordinator.round else None
@@ -180,51 +162,70 @@ class Simulator:
             return None
         return self._upload(client)
 
+    def _event(self) -> tuple[float, int, int]:
+        """When, what and whose: the first of what is pending and of the stretches that begin."""
+        begins = self._there.peek()
+        if begins is not None:
+            start, number = begins
+            if not self._heap or (start, FREE, self._first_stretch + number) < self._heap[0][:3]:
+                return start, FREE, self._there.take()
+        if not self._heap:
+            raise InputError(
+                "no phone will ever answer again, and rounds are left",
+                got=f"round {self.coordinator.round} of {self.coordinator.rounds}",
+                fix="longer traces, more clients, or a deadline",
+            )
+        time, kind, _, client = heapq.heappop(self._heap)
+        return time, kind, client
+
     def _open(self) -> None:
         """A round begins: its deadline, who is invited, and the word to all who can."""
         coordinator = self.coordinator
         if coordinator.stopped:
             return
-        self._forget_versions()
         if np.isfinite(coordinator.deadline):
             self._push(coordinator.deadline, CLOSE, coordinator.round)
         told = self._told()
         draw = np.random.default_rng((self.seed, 1, coordinator.round))
         delays = draw.random(len(self.phones)) * self.weather.late
-        for client in told:
-            self._push(self.now + float(delays[client]), FREE, client)
+        self._push_all(self.now + delays[told], told)
 
-    def _told(self) -> list[int]:
+    def _told(self) -> Clients:
         """The clients that learn of the round: all that are free, or those who are invited."""
-        pacing = self.coordinator.rule.pacing
+        pacing, free = self.coordinator.rule.pacing, self._all_free()
         if not isinstance(pacing, Cohort):
-            return [client for client in range(len(self.phones)) if self._free(client)]
-        chosen = self._sampled(pacing)
+            return np.flatnonzero(free)
+        chosen = self._sampled(pacing, free)
         self.coordinator.invite({self._names[client] for client in chosen})
-        return [client for client in chosen if self._free(client)]
+        return chosen[free[chosen]]
 
-    def _sampled(self, pacing: Cohort) -> list[int]:
+    def _sampled(self, pacing: Cohort, free: NDArray[np.bool_]) -> Clients:
         number, n = self.coordinator.round, len(self.phones)
         if pacing.rate is not None and self.sampling is not None:
             coins = self.sampling.uniform(n, purpose="cohort", step=number)
-            return [int(client) for client in np.flatnonzero(coins < pacing.rate)]
+            return np.flatnonzero(coins < pacing.rate)
         draw = np.random.default_rng((self.seed, 2, number))
         if pacing.rate is not None:
-            return [int(client) for client in np.flatnonzero(draw.random(n) < pacing.rate)]
+            return np.flatnonzero(draw.random(n) < pacing.rate)
         assert pacing.size is not None
         # A server that waits for a cohort asks those who are there, as far as there are so many.
-        there = [client for client in range(n) if self._free(client)]
-        away = [client for client in range(n) if not self._free(client)]
-        order = [*draw.permutation(there), *draw.permutation(away)]
-        return sorted(int(client) for client in order[: pacing.size])
+        chosen = draw.permutation(np.flatnonzero(free))[: pacing.size]
+        if len(chosen) < pacing.size:
+            away = draw.permutation(np.flatnonzero(~free))
+            chosen = np.concatenate([chosen, away[: pacing.size - len(chosen)]])
+        return np.sort(chosen)
+
+    def _all_free(self) -> NDArray[np.bool_]:
+        self._there.pass_to(self.now)
+        return np.asarray((self._there.until > self.now) & ~self.work.busy)
 
     def _free(self, client: int) -> bool:
-        return client not in self._jobs and self._until(client) > self.now
+        return client not in self.work and self._until(client) > self.now
 
     def _until(self, client: int) -> float:
         """When the stretch ends in which the phone is now; the past if it is in none."""
-        place = bisect_right(self._starts[client], self.now) - 1
-        return self.phones[client].stretches[place][1] if place >= 0 else -np.inf
+        self._there.pass_to(self.now)
+        return float(self._there.until[client])
 
     def _ask(self, client: int) -> None:
         if not self._free(client) or self._tried[client] == self.coordinator.round:
@@ -235,71 +236,62 @@ class Simulator:
 
     def _begin(self, client: int) -> None:
         """The phone sets to work, if it can be done in time."""
-        turn, work = self._turns[client], self.teacher.work
+        turn = self._turns[client]
+        records = self.work.teacher.records(client, turn)
         self._tried[client] = self.coordinator.round
-        records = work.epochs * self.teacher.records(client)
         done = self.now + self.phones[client].seconds(records, self._size)
         if done >= self.coordinator.deadline and not self.coordinator.rule.stale:
             self.tally.add("too slow", 0)
             return
         self._turns[client] += 1
-        version = self.coordinator.version
         if done > self._until(client):
             self.tally.add("lost", records)
             return
-        if np.random.default_rng((self.seed, 3, client, turn)).random() < self.weather.dropout:
+        if self._drops_out(client, turn):
             self.tally.add("dropped", records)
             return
-        self._jobs[client] = Job(client=client, version=version, turn=turn, arrives=done)
-        self._versions.setdefault(version, self.coordinator.weights)
+        version, weights = self.coordinator.version, self.coordinator.weights
+        job = Job(client=client, version=version, turn=turn, records=records, arrives=done)
+        self.work.begin(job, weights)
         self._push(done, UPLOAD, client)
 
+    def _drops_out(self, client: int, turn: int) -> bool:
+        share = self.weather.dropout
+        return share > 0 and np.random.default_rng((self.seed, 3, client, turn)).random() < share
+
     def _upload(self, client: int) -> Closed | None:
-        job = self._jobs.pop(client)
-        records = self.teacher.work.epochs * self.teacher.records(client)
+        job = self.work.end(client)
         answer = self.coordinator.would_take(self._names[client], job.version)
         if answer is not Answer.ACCEPTED:
-            self._changes.pop(client, None)
-            self.tally.add(answer.value, records)
+            self.work.forget(job)
+            self.tally.add(answer.value, job.records)
             self._ask(client)
             return None
-        update = Update(
-            client=self._names[client], base_version=job.version, change=self._change_of(job)
-        )
+        end = self.coordinator.deadline if not self.coordinator.rule.stale else np.inf
+        change = self.work.change_of(job, before=end)
+        update = Update(client=self._names[client], base_version=job.version, change=change)
         answer, closed = self.coordinator.receive(update, self.now)
         assert answer is Answer.ACCEPTED
-        self.tally.add("taken", records)
+        self.tally.add("taken", job.records)
         if closed is None:
             self._ask(client)  # under a buffer it may begin again at once
         return closed
 
-    def _change_of(self, job: Job) -> Tensor:
-        if job.client not in self._changes:
-            self._train(job)
-        return self._changes.pop(job.client)
-
-    def _train(self, first: Job) -> None:
-        """All who are at work on this version and will be in time, in the order of their names."""
-        end = self.coordinator.deadline if not self.coordinator.rule.stale else np.inf
-        others = [
-            job
-            for job in self._jobs.values()
-            if job.version == first.version
-            and job.arrives < end
-            and job.client not in self._changes
-        ]
-        jobs = sorted([first, *others], key=lambda job: job.client)
-        lessons = [self.teacher.lesson(job.client, job.turn) for job in jobs]
-        changes = self.engine.changes(self._versions[first.version], lessons).cpu()
-        self._changes |= {job.client: change for job, change in zip(jobs, changes, strict=True)}
-
-    def _forget_versions(self) -> None:
-        needed = {job.version for job in self._jobs.values()}
-        self._versions = {v: w for v, w in self._versions.items() if v in needed}
-
     def _push(self, time: float, kind: int, client: int) -> None:
         self._order += 1
         heapq.heappush(self._heap, (time, kind, self._order, client))
+
+    def _push_all(self, times: NDArray[np.float64], clients: Clients) -> None:
+        """Phones that will be free, in the order in which they stand here."""
+        orders = range(self._order + 1, self._order + 1 + len(clients))
+        self._order += len(clients)
+        events = zip(times.tolist(), repeat(FREE), orders, clients.tolist(), strict=False)
+        if len(clients) * BULK < len(self._heap):
+            for event in events:
+                heapq.heappush(self._heap, event)
+        else:
+            self._heap.extend(events)
+            heapq.heapify(self._heap)
 
     def state(self) -> dict[str, Any]:
         """All of it, between two events."""
@@ -309,11 +301,11 @@ class Simulator:
             "now": self.now,
             "heap": list(self._heap),
             "order": self._order,
+            "first_stretch": self._first_stretch,
+            "stretches_told": self._there.told,
             "turns": list(self._turns),
             "tried": list(self._tried),
-            "jobs": [asdict(job) for job in self._jobs.values()],
-            "versions": {str(v): w.clone() for v, w in self._versions.items()},
-            "changes": {str(client): c.clone() for client, c in self._changes.items()},
+            "work": self.work.state(),
             "jobs_by_fate": dict(self.tally.jobs),
             "records_by_fate": dict(self.tally.records),
         }
@@ -326,11 +318,22 @@ class Simulator:
         self._heap = [tuple(event) for event in state["heap"]]
         heapq.heapify(self._heap)
         self._turns, self._tried = list(state["turns"]), list(state["tried"])
-        self._jobs = {job["client"]: Job(**job) for job in state["jobs"]}
-        self._versions = {int(v): w for v, w in state["versions"].items()}
-        self._changes = {int(client): c for client, c in state["changes"].items()}
+        self._first_stretch = int(state["first_stretch"])
+        self._there = Availability(self.phones)
+        self._there.told = int(state["stretches_told"])
+        self.work.restore(state["work"])
         self.tally = Tally(
             jobs=Counter(state["jobs_by_fate"]), records=Counter(state["records_by_fate"])
+        )
+
+
+def _require_secret_coins(coordinator: Coordinator, sampling: SecretStream | None) -> None:
+    privacy = coordinator.privacy
+    if privacy is not None and isinstance(privacy.participation, Sampled) and sampling is None:
+        raise InputError(
+            "sampling is accounted, and everybody can draw the coins again",
+            got="a public seed",
+            fix="give a secret stream to sample from",
         )
 
 

@@ -62,7 +62,8 @@ class Adam(ServerStep):
 
     def moved(self, weights: Tensor, change: Tensor) -> Tensor:
         """A step by the moments, which are brought up to date."""
-        change = change.to(self.m)
+        self.m, self.v = self.m.to(change.device), self.v.to(change.device)
+        change = change.double()
         self.m.lerp_(change, 1 - self.b1)
         self.v.lerp_(change.square(), 1 - self.b2)
         return weights.to(self.m) + self.rate * self.m / (self.v.sqrt() + self.tau)

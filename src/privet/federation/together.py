@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 
 from privet.errors import InputError
 from privet.federation.flat import flat, load_flat, named, travelling
-from privet.federation.local_work import EMPTY, Lesson, LocalWork, Material
+from privet.federation.local_work import EMPTY, Lesson, LocalWork, Material, own_draws
 
 AT_ONCE: Final = 256
 ADAM: Final = (0.9, 0.999, 1e-8)
@@ -68,16 +68,14 @@ class Together:
         theta = start.repeat(len(lessons), 1)
         move = _mover(self.work, theta)
         gradients = vmap(grad(self._loss), in_dims=(0, 0, 0, 0, None), randomness="different")
-        devices = [start.device] if start.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(lessons[0].seed)
+        with own_draws(lessons[0].seed, start.device):
             for step in range(rows.shape[1]):
                 there = rows[:, step] != EMPTY
                 chosen = rows[:, step].clamp_min(0)
                 x, y = self.material.x[chosen], self.material.y[chosen]
                 g = gradients(theta, x, y, there.float(), start)
                 theta = move(theta, g, there.any(1))
-        return theta - start
+        return theta.sub_(start)
 
     def _loss(self, theta: Tensor, x: Tensor, y: Tensor, there: Tensor, start: Tensor) -> Tensor:
         scores = functional_call(self.model, named(self.model, theta), (x,))
@@ -106,7 +104,7 @@ def _sgd(rate: float, theta: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tenso
     del theta
 
     def move(theta: Tensor, g: Tensor, active: Tensor) -> Tensor:
-        return theta - rate * g * active[:, None]
+        return theta.sub_(g.mul_(rate).mul_(active[:, None]))
 
     return move
 
@@ -127,9 +125,29 @@ def _adam(rate: float, theta: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tens
     return move
 
 
-def _require_stackable(model: nn.Module) -> None:
+def stackable(model: nn.Module) -> bool:
+    """Whether its clients can be trained side by side."""
+    return not _moving(model)
+
+
+def all_dense(model: nn.Module) -> bool:
+    """Whether all that it has weights in are dense layers.
+
+    Their products side by side are one larger product. Convolutions whose weights differ from
+    client to client gain nothing on a CPU, and lose with larger batches.
+    """
+    owners = [module for module in model.modules() if list(module.parameters(recurse=False))]
+    return all(isinstance(module, nn.Linear) for module in owners)
+
+
+def _moving(model: nn.Module) -> list[str]:
+    """Statistics of batches, which travel with the weights."""
     buffers: Mapping[str, Tensor] = dict(model.named_buffers())
-    moving = [name for name in travelling(model) if name in buffers]
+    return [name for name in travelling(model) if name in buffers]
+
+
+def _require_stackable(model: nn.Module) -> None:
+    moving = _moving(model)
     if moving:
         raise InputError(
             "a model with statistics of its batches cannot be trained with others at once",

@@ -93,7 +93,10 @@ class UserPrivacy:
     def odometer(self, delta: float, times: Mapping[str, int]) -> dict[str, float]:
         """What each client has spent so far, by how often it took part; zero-out neighbours.
 
-        For the curator: that a client took part less often than it may is a fact about it.
+        For the curator alone. That a client took part less often than it may is a fact about it.
+        And of a client that goes by what it sees when it decides to stop, only the cap is proved:
+        a figure that is read off when the outputs look a certain way is no bound (Rogers et al.,
+        2016).
         """
         if not isinstance(self.participation, Capped):
             raise InputError(
