@@ -246,3 +246,57 @@ def test_units_of_the_data_are_clients_where_nothing_is_dealt(make_data, book, q
     assert release.privacy.unit == "user"
     assert release.trust["federation"]["made_up"] is False
     assert release.trust["mechanism"]["normaliser"] == 10 * 3 / 6
+
+
+def own_network(outputs=2):
+    torch.manual_seed(4)
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.ReLU(), torch.nn.Linear(6, outputs)
+    )
+
+
+def test_any_network_will_do_and_is_left_as_it_was(make_data, book, quick, tmp_path):
+    options = quick | PRIVATE | {"model": None, "noise_seed": 2, "checkpoint_every": 1}
+    network = own_network()
+    before = network[0].weight.detach().clone()
+    whole = simulate(make_data(), ledger=book, network=network, **options)
+    assert torch.equal(network[0].weight, before)
+    with pytest.raises(Killed):
+        simulate(
+            make_data(),
+            out=tmp_path / "run",
+            ledger=book,
+            network=network,
+            watch=killed_after(3),
+            **options,
+        )
+    with pytest.raises(InputError, match="network of the caller's own"):
+        resume(tmp_path / "run", make_data(), ledger=book)
+    resumed = resume(tmp_path / "run", make_data(), ledger=book, network=own_network())
+    assert torch.equal(weights(whole), weights(resumed))
+    # BatchNorm's running statistics travel with the weights, inside the clipped update.
+    assert resumed.trust["federation"]["parameters_sent"] == 4 * 6 + 6 + 2 * 6 + 2 * 6 + 6 * 2 + 2
+    assert verify(tmp_path / "run", ledger=book).ok
+    loaded = Release.load(tmp_path / "run", model=own_network())
+    assert torch.equal(weights(loaded), weights(whole))
+
+
+def test_first_weights_of_ones_own_are_an_assumption(make_data, book, quick):
+    release = simulate(
+        make_data(), ledger=book, network=own_network(), **quick | PRIVATE | {"model": None}
+    )
+    assert any("first weights" in said for said in release.privacy.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "said"),
+    [
+        (own_network(3), {"model": None}, "gives no scores"),
+        (torch.nn.Linear(5, 2), {"model": None}, "does not take the examples"),
+        (own_network(), {"model": "linear"}, "two models"),
+    ],
+)
+def test_networks_that_do_not_fit_are_refused(make_data, book, quick, network, options, said):
+    with pytest.raises(InputError, match=said):
+        simulate(make_data(), ledger=book, network=network, **quick | options)
+    assert book.names() == []

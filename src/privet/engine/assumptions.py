@@ -95,6 +95,8 @@ def _of_this_one(trust: Mapping[str, Any]) -> Iterator[str]:
 def _of_a_federation(trust: Mapping[str, Any]) -> Iterator[str]:
     facts = trust[FEDERATION]
     yield from (TRUSTED_SERVER, KEPT_NUMBERS, OWN_RECORDS_ALONE)
+    if trust["provenance"]["init_seed"] is None:
+        yield PUBLIC_START
     if facts["made_up"]:
         yield MADE_UP_CLIENTS
     if "pool" in facts:

@@ -23,7 +23,7 @@ from privet.ledger import Ledger
 from privet.privacy.accounting import DpEvent, total_accountant, total_epsilon
 from privet.privacy.events import to_json
 from privet.privacy.participation import FEDERATION, adjacencies
-from privet.release import Release
+from privet.release import CUSTOM, Release
 
 NO_PRIVACY: Final = (
     "trained without privacy: the weights may reveal any record that they were trained on"
@@ -55,7 +55,7 @@ def stated(federation: Federation, *, ledger: Ledger, run_id: str, secret: bool)
             federation.model,
             ledger=ledger,
             run_id=run_id,
-            init_seed=settings.init_seed,
+            init_seed=None if settings.model == CUSTOM else settings.init_seed,
             config=settings.on_card(),
         ),
     }

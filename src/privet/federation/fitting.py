@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import dp_accounting as dp
 import torch
+from torch import nn
 
 from privet.data.dataset import Dataset
 from privet.engine.account import RunAccount
@@ -35,7 +36,7 @@ from privet.ledger import Ledger, OtherUnit
 from privet.privacy.accounting import DpEvent
 from privet.privacy.participation import FEDERATION, adjacencies
 from privet.privacy.randomness import Randomness
-from privet.release import Release
+from privet.release import CUSTOM, Release
 from privet.training.books import Books
 from privet.training.dpsgd import CHECKPOINT_SECONDS, fresh_randomness, require_device, set_as_begun
 from privet.training.run_folder import RunFolder
@@ -52,6 +53,7 @@ def simulate(
     ledger: Ledger | None = None,
     watch: Watcher | None = None,
     reference: dict[str, Any] | None = None,
+    network: nn.Module | None = None,
     **options: Any,
 ) -> Release:
     """Let a population learn together, and save the release to `out` if given.
@@ -62,10 +64,12 @@ def simulate(
         ledger: the user's own by default.
         watch: told after every round.
         reference: how to load the data again when a killed run is resumed.
+        network: any module that gives scores of the classes, in place of a `model` by name. Under
+            privacy its first weights must be public; to resume such a run, give it again.
         options: see `FederationSettings`.
     """
     require_dataset(data)
-    settings = settings_of(options)
+    settings = settings_of(options if network is None else _with_own_network(options))
     require_device(settings.device)
     if out is not None:
         RunFolder(Path(out)).require_free()
@@ -73,7 +77,7 @@ def simulate(
     settings = settings.filled_for(population.data)
     privacy, randomness = _privacy(settings, population.data), fresh_randomness(settings)
     # What may be refused is refused before it is on the books.
-    federation = Federation(population, settings, randomness, privacy=privacy)
+    federation = Federation(population, settings, randomness, privacy=privacy, network=network)
     record = {
         "method": settings.rule,
         "verb": FEDERATION,
@@ -97,7 +101,12 @@ def simulate(
 
 
 def resume(
-    out: str | Path, data: Dataset, *, ledger: Ledger | None = None, watch: Watcher | None = None
+    out: str | Path,
+    data: Dataset,
+    *,
+    ledger: Ledger | None = None,
+    watch: Watcher | None = None,
+    network: nn.Module | None = None,
 ) -> Release:
     """Go on with a killed run; it ends with the weights that it would have ended with."""
     with contextlib.ExitStack() as held:
@@ -112,12 +121,18 @@ def resume(
         kept = _kept(books.folder)
         randomness = randomness_from(kept["keys"])
         privacy = _privacy(settings, population.data)
-        federation = Federation(population, settings, randomness, privacy=privacy)
+        federation = Federation(population, settings, randomness, privacy=privacy, network=network)
         _require_reserved(books, federation, secret=randomness.secret)
         _put_on_the_books(federation, books)
         federation.restore(kept["state"])
         _require_noted(federation)
         return _finish(federation, randomness, books, watch)
+
+
+def _with_own_network(options: Mapping[str, Any]) -> dict[str, Any]:
+    if options.get("model") is not None:
+        raise InputError("two models", got=f"'{options['model']}' and a network", fix="give one")
+    return {**options, "model": CUSTOM}
 
 
 def _dealt_otherwise(error: OtherUnit) -> OtherUnit:

@@ -41,6 +41,7 @@ from privet.federation.user_privacy import UserPrivacy
 from privet.models import create
 from privet.privacy.accounting import COARSE_INTERVAL, epsilon_of
 from privet.privacy.randomness import Randomness
+from privet.release import CUSTOM
 
 USUAL_DAY: Final = 86_400.0
 LONGEST_TRACE: Final = 3650  # days
@@ -63,6 +64,7 @@ class Federation:
         settings: filled.
         randomness: the noise's and the server's secret streams.
         privacy: how updates are hidden; None: not at all.
+        network: of the caller's own, where `settings` name none; a copy is trained.
     """
 
     def __init__(
@@ -72,13 +74,14 @@ class Federation:
         randomness: Randomness,
         *,
         privacy: UserPrivacy | None,
+        network: nn.Module | None = None,
     ) -> None:
         self.settings, self.data, self.privacy = settings, population.data, privacy
         self.plan = Rounds(steps=settings.rounds)
         self.note = ""
         self.history: list[dict[str, Any]] = []
         device = torch.device(settings.device)
-        self.model = _network(population.data, settings).to(device)
+        self.model = _network(population.data, settings, network).to(device)
         material, rule = population.material(device), settings.made_rule()
         _require_fillable(rule, len(material.clients))
         self.simulator = Simulator(
@@ -215,9 +218,33 @@ def _made_up(material: Material) -> tuple[Tensor, Tensor]:
     return torch.zeros_like(material.x[:2]), torch.zeros_like(material.y[:2])
 
 
-def _network(data: Dataset, settings: FederationSettings) -> nn.Module:
+def _network(data: Dataset, settings: FederationSettings, own: nn.Module | None) -> nn.Module:
     assert settings.model is not None
-    return create(settings.model, data.shape, len(data.classes), init_seed=settings.init_seed)
+    if settings.model != CUSTOM:
+        return create(settings.model, data.shape, len(data.classes), init_seed=settings.init_seed)
+    if own is None:
+        raise InputError(
+            "the run has a network of the caller's own",
+            got="none",
+            fix="privet.federation.resume(folder, data, network=...)",
+        )
+    network = copy.deepcopy(own).cpu()
+    _require_scores(network, data)
+    return network
+
+
+def _require_scores(network: nn.Module, data: Dataset) -> None:
+    """One row of scores for each example, one column for each class."""
+    made_up, expected = torch.zeros(2, *data.shape), (2, len(data.classes))
+    try:
+        with torch.no_grad():
+            got = tuple(copy.deepcopy(network).eval()(made_up).shape)
+    except Exception as error:  # whatever a network of the caller's own may raise
+        raise InputError(
+            "the network does not take the examples", got=str(error).splitlines()[0]
+        ) from error
+    if got != expected:
+        raise InputError("the network gives no scores", got=got, expected=str(expected))
 
 
 def _phones(clients: int, settings: FederationSettings, rule: Rule) -> list[traces.Phone]:

@@ -112,7 +112,7 @@ def _restated(trust: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} {config[name]} was asked for, {mechanism[name]} is stated"
     if mechanism["steps_run"] != mechanism["steps"]:
         yield f"{mechanism['steps_run']} steps were run of {mechanism['steps']}"
-    if config["init_seed"] != trust["provenance"]["init_seed"]:
+    if trust["provenance"]["init_seed"] not in (config["init_seed"], None):
         yield "the first weights are of another seed than was asked for"
 
 
