@@ -137,8 +137,7 @@ def simulator(
     coordinator = Coordinator(
         weights, rule_named(rule, **how), rounds=10_000, privacy=privacy, stream=stream
     )
-    clients = len(teacher._own)
-    return Simulator(coordinator, engine, teacher, always(clients), seed=0, weather=QUIET)
+    return Simulator(coordinator, engine, teacher, always(teacher.clients), seed=0, weather=QUIET)
 
 
 def taken(turn: Callable[[], object], device: str = "cpu") -> dict[str, float]:
