@@ -37,8 +37,9 @@ Where rounds do not end by the clock alone (a cohort that answers early, a buffe
 client more or fewer moves the moments at which all others are counted, and the proof of `Capped`
 does not hold for add/remove neighbours. What is left is zero-out: the client takes part at the same
 times, and its updates are replaced by zero. When clients take part is not hidden then, nor what
-that tells of how many records they train on. Only this is stated. For `Sampled` nothing is left: a round that waits for those who were asked shows by its
-length, and by who can train after it, whether a slow one was. So that is refused.
+that tells of how many records they train on. Only this is stated. For `Sampled` nothing is left: a
+round that waits for those who were asked shows by its length, and by who can train after it,
+whether a slow one was. So that is refused.
 """
 
 from collections.abc import Mapping
