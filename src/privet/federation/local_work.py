@@ -134,14 +134,18 @@ class Teacher:
 
     def __init__(self, material: Material, work: LocalWork, *, seed: int) -> None:
         self.work, self.seed = work, seed
-        labels = material.y.cpu().numpy()
-        self._own = [_by_class(rows, labels, material.classes) for rows in material.clients]
-        self._whole = [np.concatenate(own) for own in self._own]
-        self._pool = _by_class(material.pool, labels, material.classes)
+        self._labels, self._classes = material.y.cpu().numpy(), material.classes
+        self._own = [self._in_classes(rows) for rows in material.clients]
+        self._pool = self._in_classes(material.pool)
         if work.pool_per_class is not None and not len(material.pool):
             raise InputError(
                 "records of a pool are asked for, and there is no pool", fix="give a pool"
             )
+
+    @property
+    def clients(self) -> int:
+        """How many there are."""
+        return len(self._own)
 
     def lesson(self, client: int, turn: int) -> Lesson:
         """Of one client, when it is asked for the `turn`-th time."""
@@ -155,7 +159,7 @@ class Teacher:
     def records(self, client: int, turn: int) -> int:
         """How many records a lesson goes through, every epoch counted."""
         if self._always_whole:
-            return self.work.epochs * len(self._whole[client])
+            return self.work.epochs * len(self._own[client])
         draw = np.random.default_rng((self.seed, client, turn))
         return self.work.epochs * len(self._chosen(client, draw))
 
@@ -165,25 +169,23 @@ class Teacher:
 
     def _chosen(self, client: int, draw: np.random.Generator) -> Rows:
         if self._always_whole:
-            return self._whole[client]
+            return self._own[client]
         span = self.work.own_per_class
-        parts = [self._whole[client]] if span is None else _some(self._own[client], span, draw)
+        parts = [self._own[client]] if span is None else self._some(self._own[client], span, draw)
         if self.work.pool_per_class is not None:
-            parts += _some(self._pool, self.work.pool_per_class, draw)
+            parts += self._some(self._pool, self.work.pool_per_class, draw)
         return np.concatenate(parts)
 
+    def _in_classes(self, rows: Rows) -> Rows:
+        """One class after the other, ascending in each."""
+        order = np.sort(rows)
+        return order[np.argsort(self._labels[order], kind="stable")]
 
-def _by_class(rows: Rows, labels: Rows, classes: int) -> list[Rows]:
-    """Rows of each class, ascending; the arrays of classes that are lacking are empty."""
-    order = np.sort(rows)
-    kinds = labels[order]
-    return [order[kinds == label] for label in range(classes)]
-
-
-def _some(of_class: Sequence[Rows], span: tuple[int, int], draw: np.random.Generator) -> list[Rows]:
-    """Of each class, so many without repetition; all if there are not so many."""
-    counts = draw.integers(span[0], span[1] + 1, len(of_class))
-    return [
-        draw.choice(rows, min(int(n), len(rows)), replace=False) if len(rows) else rows
-        for rows, n in zip(of_class, counts, strict=True)
-    ]
+    def _some(self, rows: Rows, span: tuple[int, int], draw: np.random.Generator) -> list[Rows]:
+        """Of each class, so many without repetition; all if there are not so many."""
+        ends = np.searchsorted(self._labels[rows], np.arange(1, self._classes))
+        counts = draw.integers(span[0], span[1] + 1, self._classes)
+        return [
+            draw.choice(own, min(int(n), len(own)), replace=False) if len(own) else own
+            for own, n in zip(np.split(rows, ends), counts, strict=True)
+        ]

@@ -29,11 +29,17 @@ are twice as long; in steps of their own, shorter in sum. So mu is at most 2 sqr
 
 Proof note, `Sampled`. The coins are the server's, secret and independent of everything else; a
 client that was asked and does not answer adds zero. That is a Poisson-sampled Gaussian, T times.
+What a client sends may follow from its earlier coins (by how often it was asked before), which stay
+hidden: given all that was published its update has some law, and both worlds of a step are mixtures
+over it with one coin. Mixtures are no further apart than the worst pair of their parts.
 
 Where rounds do not end by the clock alone (a cohort that answers early, a buffer, a quorum), one
-client more or fewer moves the moments at which all others are counted, and neither proof holds for
-add/remove neighbours. What is left is zero-out: the client takes part at the same times, and its
-updates are replaced by zero. When clients take part is not hidden then. Only this is stated.
+client more or fewer moves the moments at which all others are counted, and the proof of `Capped`
+does not hold for add/remove neighbours. What is left is zero-out: the client takes part at the same
+times, and its updates are replaced by zero. When clients take part is not hidden then, nor what
+that tells of how many records they train on. Only this is stated. For `Sampled` nothing is left: a
+round that waits for those who were asked shows by its length, and by who can train after it,
+whether a slow one was. So that is refused.
 """
 
 from collections.abc import Mapping
