@@ -7,8 +7,9 @@ Settings are those of FLSys's Table 4.3: Adam, learning rate 0.0005, dropout of 
 batches by class distribution. Its batch of 1,024 makes 162 steps an epoch of its 165,740 windows
 and 12 of HAPT's, so a batch is 64 here. Every network is trained for the same number of epochs,
 which was fixed before any of them was scored on test records; none is chosen by them. The sentiment
-head, for which FLSys states nothing, gets the same. Seeds alternate over networks; the JSON under
-benchmarks/results/ is written after each.
+head, for which FLSys states nothing, gets the same. Every network is trained with a seed before any
+is with the next; the JSON under benchmarks/results/ is written after each run, and a command that
+was interrupted goes on where it stopped.
 """
 
 import json
@@ -55,7 +56,7 @@ def trained(name, data, *, epochs: int, batch: int, seed: int):
     draw = np.random.default_rng(seed)
     torch.manual_seed(seed)
     model = create(name, data.shape, len(data.classes), init_seed=seed).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE, fused=True)
     for _ in range(epochs):
         order = by_class_distribution(data.train.y, draw)
         for rows in torch.from_numpy(order).split(batch):
@@ -95,6 +96,14 @@ def summary(runs: list[dict]) -> dict:
     return means
 
 
+def networks_there(path: Path, settings: dict) -> dict[str, dict]:
+    """What an interrupted command left behind, by network; nothing of other settings."""
+    if not path.exists():
+        return {}
+    kept = json.loads(path.read_text())
+    return kept["networks"] if kept["settings"] == settings else {}
+
+
 def main() -> None:
     """All networks with one seed, then with the next."""
     parser = ArgumentParser(description=__doc__)
@@ -108,19 +117,30 @@ def main() -> None:
     arguments = parser.parse_args()
     data = privet.data.load(arguments.data, arguments.data_dir)
     names = arguments.networks or (HEADS if len(data.shape) == 1 else NETWORKS)
+    path = arguments.out / f"activities_{arguments.data.replace('/', '_')}.json"
+    settings = {
+        "optimizer": "adam",
+        "learning_rate": RATE,
+        "epochs": arguments.epochs,
+        "batch": arguments.batch,
+        "train": len(data.train),
+        "test": len(data.test),
+    }
+    there = networks_there(path, settings)
     record = {
         "what": "accuracy of networks trained centrally, without privacy; test records of the data",
         "command": f"python benchmarks/activities.py --data {arguments.data}"
         f" --epochs {arguments.epochs} --batch {arguments.batch} --seeds {arguments.seeds}",
-        "settings": {"optimizer": "adam", "learning_rate": RATE, "epochs": arguments.epochs}
-        | {"batch": arguments.batch, "train": len(data.train), "test": len(data.test)},
-        "networks": {name: {"runs": []} for name in names},
+        "settings": settings,
+        "networks": there | {name: {"runs": []} for name in names if name not in there},
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "hardware": f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)",
     }
-    path = arguments.out / f"activities_{arguments.data.replace('/', '_')}.json"
     for seed in range(arguments.seeds):
-        for name, kept in record["networks"].items():
+        for name in names:
+            kept = record["networks"][name]
+            if seed in {run["seed"] for run in kept["runs"]}:
+                continue
             started = time.process_time()
             model = trained(name, data, epochs=arguments.epochs, batch=arguments.batch, seed=seed)
             spent = round(time.process_time() - started, 1)
@@ -128,7 +148,7 @@ def main() -> None:
             kept["runs"].append({"seed": seed, "cpu_seconds": spent, **scored(model, data)})
             kept["mean"] = summary(kept["runs"])
             print(arguments.data, name, seed, spent, kept["mean"], flush=True)
-        path.write_text(json.dumps(record | {"seeds": seed + 1}, indent=2) + "\n")
+            path.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,17 @@ def test_the_list_and_its_help_tell_of_halves(capfd):
     assert "NAME/first and NAME/second" in capfd.readouterr().out
 
 
+def test_the_list_counts_what_is_protected_and_names_other_cuts(capfd):
+    app(["data", "list", "--json"], result_action="return_value")
+    listed = {row["name"]: row for row in json.loads(capfd.readouterr().out)}
+    assert (listed["activities"]["nominal_size"], listed["activities"]["unit"]) == (60, "user")
+    assert (listed["digits"]["unit"], listed["digits"]["cuts"]) == ("example", [])
+    app(["data", "list"], result_action="return_value")
+    told = " ".join(capfd.readouterr().out.split())
+    assert "activities 60 users 3x100 5 embedded" in told
+    assert "tested on other users: activities/new-users, hapt/new-users, watch/new-users" in told
+
+
 def test_a_half_is_trained_on_and_found_again(tmp_path, capfd):
     run = str(tmp_path / "run")
     options = ("--data", "digits/first", "--model", "linear", "--epochs", "1", "--out", run)

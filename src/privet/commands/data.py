@@ -16,7 +16,8 @@ data_app = App(name="data", help="Data sets: what is here, and declaring your ow
 def list_data(*, data_dir: DataDir = None, json: Json = False) -> None:
     """List the named data sets and where each was found.
 
-    NAME/first and NAME/second are the halves of a set's training records.
+    NAME/first and NAME/second are the halves of a set's training records. Where users have several
+    records, NAME tests on what everybody did later, and NAME/new-users on other users.
 
     Parameters
     ----------
@@ -34,12 +35,12 @@ def list_data(*, data_dir: DataDir = None, json: Json = False) -> None:
         print_json([asdict(entry) for entry in found])
         return
     table = Table(box=None)
-    for column in ("data set", "examples", "shape", "classes", "where", "licence"):
+    for column in ("data set", "size", "shape", "classes", "where", "licence"):
         table.add_column(column, overflow="fold", no_wrap=column == "data set")
     for entry in found:
         table.add_row(
             entry.name,
-            str(entry.nominal_size),
+            f"{entry.nominal_size} {entry.unit}s",
             "x".join(map(str, entry.shape)),
             str(entry.classes),
             entry.where if entry.found else f"not found; {entry.note}",
@@ -47,6 +48,8 @@ def list_data(*, data_dir: DataDir = None, json: Json = False) -> None:
         )
     out.print(table)
     out.print("halves of the training records: NAME/first, NAME/second", highlight=False)
+    cut = [f"{entry.name}/{name}" for entry in found for name in entry.cuts]
+    out.print(f"tested on other users: {', '.join(cut)}", highlight=False)
 
 
 @data_app.command

@@ -20,6 +20,7 @@ import numpy as np
 
 from privet.data import activities, cifar, idx, locate, tweets
 from privet.data.activities import hapt, named, simulated, watch, wisdm
+from privet.data.activities.by_user import USER
 from privet.data.dataset import EXAMPLE, Bounds, Dataset, Split
 from privet.data.description import ARRAY_SUFFIXES, TABLE_SUFFIXES, load_description
 from privet.errors import InputError
@@ -50,6 +51,7 @@ class Entry:
     note: str
     read: "Callable[[Entry, Path, str], Dataset]"  # from a folder; "" or one of `cuts`
     holds: Callable[[Path], bool] | None = None  # None: embedded, needs no files
+    unit: str = EXAMPLE  # what the nominal size counts
     cuts: tuple[str, ...] = ()  # names of other cuts into training and testing
 
     @property
@@ -67,9 +69,11 @@ class Availability:
     where: str
     shape: tuple[int, ...]
     nominal_size: int
+    unit: str
     classes: int
     licence: str
     note: str
+    cuts: tuple[str, ...]
 
 
 def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Dataset:
@@ -201,9 +205,11 @@ def _availability(entry: Entry, data_dir: str | Path | None) -> Availability:
         where=where,
         shape=entry.shape,
         nominal_size=entry.nominal_size,
+        unit=entry.unit,
         classes=len(entry.classes),
         licence=entry.licence,
         note=entry.note,
+        cuts=entry.cuts,
     )
 
 
@@ -229,9 +235,10 @@ def _study(
         nominal_size=len(about.users),
         licence=about.licence,
         source=about.source,
-        note=f"{note}; the unit is the user",
+        note=note,
         read=lambda entry, folder, part: named.load_part(entry.name, folder, part),
         holds=holds,
+        unit=USER,
         cuts=(named.NEW_USERS,),
     )
 
