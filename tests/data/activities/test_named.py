@@ -8,7 +8,9 @@ import pytest
 
 from privet.data import load
 from privet.data.activities import hapt, watch, wisdm
+from privet.data.activities.named import simulated_population
 from privet.data.locate import find_folder
+from privet.errors import InputError
 
 sys.path.insert(0, str(Path(__file__).parent))
 from study_files import write_hapt, write_watch, write_wisdm
@@ -92,3 +94,12 @@ def test_the_real_ones(name, sizes):
         pytest.skip(f"'{name}' is no part of the project and was not found on this machine")
     data = load(name)
     assert (len(data.train), len(data.test)) == sizes
+
+
+def test_a_simulated_population_grows_without_changing_who_is_there():
+    few, more = simulated_population(3), simulated_population(5)
+    assert (few.name, more.name, more.nominal_size) == ("activities-3", "activities-5", 5)
+    there = more.train.units < 3
+    assert np.array_equal(more.train.x[there], few.train.x)
+    with pytest.raises(InputError, match="bad number of users"):
+        simulated_population(0)

@@ -20,6 +20,7 @@ from privet.data.activities import hapt, simulated, watch, wisdm
 from privet.data.activities.by_user import About, Examples, dataset_of, within_users
 from privet.data.activities.sessions import LATE, LENGTH, Session, cut, early_and_late
 from privet.data.dataset import Dataset
+from privet.errors import InputError
 
 NEW_USERS: Final = "new-users"
 AXES: Final = 3
@@ -34,6 +35,16 @@ def load_part(name: str, folder: Path, part: str) -> Dataset:
         return _of_rows(wisdm.ABOUT, wisdm.read_wisdm(folder), part)
     about, read = _SIGNALS[name]
     return _of_signals(about, [_accelerations(session) for session in read(folder)], part)
+
+
+def simulated_population(users: int) -> Dataset:
+    """As many simulated users as are asked for, the first 60 those of `activities`."""
+    if users < 1:
+        raise InputError("bad number of users", got=users, expected="at least 1")
+    about = replace(
+        simulated.ABOUT, name=f"{simulated.NAME}-{users}", users=tuple(range(1, users + 1))
+    )
+    return _of_signals(about, list(simulated.sessions_of(about.users)), "")
 
 
 def _of_signals(about: About, sessions: Sequence[Session], part: str) -> Dataset:

@@ -16,7 +16,7 @@ Everything hangs on a constant seed and the user's number, so a user's signals a
 else is there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Final
 
@@ -63,7 +63,12 @@ Draw = np.random.Generator
 @cache
 def everyone() -> tuple[Session, ...]:
     """The sessions of all users, a session a bout."""
-    return tuple(session for user in ABOUT.users for session in _of(user))
+    return tuple(sessions_of(ABOUT.users))
+
+
+def sessions_of(users: Iterable[int]) -> Iterator[Session]:
+    """Those of these users; there is one for every number."""
+    return (session for user in users for session in _of(user))
 
 
 def _of(user: int) -> list[Session]:
