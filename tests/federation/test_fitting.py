@@ -83,8 +83,8 @@ def test_the_sum_of_clipped_updates_is_divided_by_the_plans_constant(make_data, 
     federation = seen[0]
     simulator = federation.simulator
     start = torch.cat([p.detach().reshape(-1) for p in federation.model.parameters()])
-    lessons = [simulator.teacher.lesson(client, 0) for client in range(8)]
-    changes = simulator.engine.changes(start, lessons).double()
+    lessons = [simulator.work.teacher.lesson(client, 0) for client in range(8)]
+    changes = simulator.work.engine.changes(start, lessons).double()
     shortened = changes * (1e-3 / changes.norm(dim=1, keepdim=True)).clamp_max(1.0)
     expected = start.double() + shortened.sum(0) / 2.0
     noise = federation.privacy.multiplier * 1e-3 / 2.0
