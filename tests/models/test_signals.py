@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from privet.errors import InputError
 from privet.federation.flat import flat
@@ -133,6 +134,36 @@ def test_clients_of_a_federation_can_be_stacked():
     ]
     torch.testing.assert_close(*changes, atol=1e-5, rtol=1e-4)
     assert float(changes[0].norm()) > 1e-3
+
+
+@pytest.mark.parametrize("bn", ["", "-bn"])
+def test_two_branches_written_out(bn):
+    """From the weights alone, in their order: deep, shallow, dense; BatchNorm before the ReLU."""
+    model = create(f"har-wild-32{bn}", SHAPE, 5).eval()
+    weights = iter(dict(model.named_parameters()).values())
+
+    def layer(h):
+        h = F.conv1d(h, next(weights), next(weights))
+        if bn:  # of means 0 and variances 1, as it begins
+            scale, shift = next(weights), next(weights)
+            h = scale[:, None] * h / (1 + 1e-5) ** 0.5 + shift[:, None]
+        return h.clamp_min(0)
+
+    x = torch.rand(2, *SHAPE)
+    centred = 2 * x - 1
+    deep = layer(layer(centred)).mean(2)
+    both = torch.cat([deep, layer(centred).mean(2)], 1)
+    hidden = F.linear(both, next(weights), next(weights)).clamp_min(0)
+    torch.testing.assert_close(model(x), F.linear(hidden, next(weights), next(weights)))
+
+
+def test_the_lstm_ends_at_both_ends_of_time():
+    """The last state forth and the last state back, which is that of the first sample."""
+    model = create("bilstm", SHAPE, 5).eval()
+    lstm, x = model[1].lstm, torch.rand(2, *SHAPE)
+    _, (ends, _) = lstm((2 * x - 1).transpose(1, 2))
+    expected = model[3](torch.cat([ends[0], ends[1]], 1))
+    torch.testing.assert_close(model(x), expected)
 
 
 def test_dropout_is_that_of_the_settings():
