@@ -302,7 +302,7 @@ def engines(asked: Namespace) -> dict:
             net = make()
             kinds = {
                 "one by one": OneByOne(copy.deepcopy(net), made, plan),
-                "together": Together(copy.deepcopy(net), made, plan, at_once=clients),
+                "together": Together(copy.deepcopy(net), made, plan),
             }
             start = flat(net)
             turns = {n: partial(e.changes, start, lessons) for n, e in kinds.items()}
@@ -411,7 +411,7 @@ def options() -> Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--records", type=int, nargs="+", default=[20, 226])
     parser.add_argument("--side-by-side", type=int, default=2048)
-    parser.add_argument("--at-once", type=int, default=256)
+    parser.add_argument("--at-once", type=int, help="default: the engine's")
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
     if asked.flower_python is None:

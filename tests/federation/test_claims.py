@@ -144,6 +144,7 @@ def test_the_faster_engine_is_taken() -> None:
     convolving = nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 3), nn.Flatten())
     normed = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
     assert _engine(convolving) is OneByOne
+    assert _engine(convolving, batch=4) is Together
     assert _engine(normed) is OneByOne
     assert _engine(nn.Linear(4, 2), engine="one-by-one") is OneByOne
 

@@ -198,3 +198,53 @@ def test_a_killed_simulation_goes_on_to_the_same_bits(rule: str, killed: int) ->
 def test_bad_weather_is_refused(fields: dict[str, float]) -> None:
     with pytest.raises(InputError, match="bad"):
         Weather(**fields)
+
+
+COURSES: dict[str, tuple[dict[str, float], list[int], float, dict[str, int]]] = {
+    "flsys": (
+        {"seconds": 900.0},
+        [10, 10, 13, 8, 16, 7, 11, 5, 12, 10, 12, 7],
+        10800.0,
+        {"lost": 58, "taken": 121, "too slow": 27, "dropped": 28},
+    ),
+    "fedavg": (
+        {"cohort": 8, "seconds": 900.0},
+        [5, 5, 5, 7, 3, 5, 5, 6, 4, 6, 5, 4],
+        10800.0,
+        {"lost": 20, "taken": 60, "dropped": 10},
+    ),
+    "fedbuff": (
+        {"buffer": 5, "stale": 3, "seconds": 900.0},
+        [5] * 12,
+        1411.082698,
+        {"lost": 37, "taken": 60, "dropped": 11},
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", COURSES)
+def test_the_course_of_events_is_what_it_was(rule: str) -> None:
+    """As a simulator had it that kept every stretch in its heap and looked at every phone."""
+    options, updates, end, fates = COURSES[rule]
+    phones = [
+        Phone(
+            stretches=tuple(
+                (600.0 * h, 600.0 * h + 300.0 * (1 + c % 3)) for h in range(c % 4, 40, 2 + c % 3)
+            ),
+            speed=(0.02, 0.1, 1.0)[c % 3],
+        )
+        for c in range(30)
+    ]
+    simulator = Simulator(
+        Coordinator(torch.zeros(2), rule_named(rule, **options), rounds=12),
+        _Ones(),
+        _teacher(30),
+        phones,
+        seed=3,
+        weather=Weather(dropout=0.2, late=60.0),
+    )
+    closed: list[Closed] = []
+    simulator.run(closed.append)
+    assert [c.updates for c in closed] == updates
+    assert closed[-1].time == pytest.approx(end, abs=1e-5)
+    assert simulator.tally.jobs == fates

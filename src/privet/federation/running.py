@@ -36,7 +36,7 @@ from privet.federation.settings import (
     FederationSettings,
 )
 from privet.federation.simulator import Simulator, Weather
-from privet.federation.together import Together, all_dense, stackable
+from privet.federation.together import Together, faster, stackable
 from privet.federation.user_privacy import UserPrivacy
 from privet.models import create
 from privet.privacy.accounting import COARSE_INTERVAL, epsilon_of
@@ -192,8 +192,9 @@ def engine_for(
             got="dropout, or the like: its masks would follow from who else takes part",
             fix=f"--engine {ONE_BY_ONE}, or a model without dropout",
         )
-    faster = stackable(model) and (material.x.device.type != "cpu" or all_dense(model))
-    together = settings.engine == TOGETHER or (settings.engine == AUTO and faster and not alone)
+    may = settings.engine == AUTO and stackable(model) and not alone
+    together = may and faster(model, material.x.device, settings.batch)
+    together = together or settings.engine == TOGETHER
     kind = Together if together else OneByOne
     return kind(model, material, settings.work(), proximal=rule.proximal)
 

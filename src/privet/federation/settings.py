@@ -65,8 +65,8 @@ class FederationSettings:
         apart: fewest steps from one of a client to its next.
         bands: of correlated noise; at most `apart`.
         divisor: of the private sum; default: the clients that a step expects.
-        engine: 'one-by-one', 'together', or 'auto': together on a GPU, and where all layers are
-            dense.
+        engine: 'one-by-one', 'together', or 'auto': together on a GPU, and elsewhere if
+            all layers are dense or steps have 4 records at most.
         init_seed: of first weights, clients, phones and what they draw; public.
         device: 'cpu', 'cuda', ...
         looks: after how many of the rounds the model is tried on the test records.

@@ -23,6 +23,8 @@ from privet.federation.flat import flat, load_flat, named, travelling
 from privet.federation.local_work import EMPTY, Lesson, LocalWork, Material, own_draws
 
 AT_ONCE: Final = 256
+IN_CACHE: Final = 5_000_000  # weights of all clients of a stack; 32 clients of 159,010 were best
+FEW: Final = 4  # records of a step, at which convolutions side by side are faster on a CPU, too
 ADAM: Final = (0.9, 0.999, 1e-8)
 
 Gradients = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -36,7 +38,8 @@ class Together:
         material: the records, on the device where clients train.
         work: what every client does.
         proximal: mu of FedProx.
-        at_once: most clients that are stacked.
+        at_once: most clients that are stacked; by default as many as a GPU keeps busy, or as fit
+            in the cache of a processor.
     """
 
     def __init__(
@@ -46,12 +49,12 @@ class Together:
         work: LocalWork,
         *,
         proximal: float = 0.0,
-        at_once: int = AT_ONCE,
+        at_once: int | None = None,
     ) -> None:
         _require_stackable(model)
         self.model = model.to(material.x.device).train()
         self.material, self.work, self.proximal = material, work, proximal
-        self.at_once = at_once
+        self.at_once = at_once or _stack(flat(model).numel(), material.x.device)
 
     def changes(self, weights: Tensor, lessons: Sequence[Lesson]) -> Tensor:
         """Delta of each lesson, one a row."""
@@ -125,17 +128,26 @@ def _adam(rate: float, theta: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tens
     return move
 
 
+def _stack(weights: int, device: torch.device) -> int:
+    return AT_ONCE if device.type != "cpu" else max(1, min(AT_ONCE, IN_CACHE // weights))
+
+
 def stackable(model: nn.Module) -> bool:
     """Whether its clients can be trained side by side."""
     return not _moving(model)
 
 
-def all_dense(model: nn.Module) -> bool:
-    """Whether all that it has weights in are dense layers.
+def faster(model: nn.Module, device: torch.device, batch: int) -> bool:
+    """Whether clients side by side are faster, as `benchmarks/federation_speed.py` has it.
 
-    Their products side by side are one larger product. Convolutions whose weights differ from
-    client to client gain nothing on a CPU, and lose with larger batches.
+    The products of dense layers are one larger product then. Convolutions whose weights differ
+    from client to client gain on a GPU; on a CPU only where steps are small, and lose with larger
+    ones.
     """
+    return device.type != "cpu" or batch <= FEW or _all_dense(model)
+
+
+def _all_dense(model: nn.Module) -> bool:
     owners = [module for module in model.modules() if list(module.parameters(recurse=False))]
     return all(isinstance(module, nn.Linear) for module in owners)
 
