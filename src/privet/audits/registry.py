@@ -2,16 +2,18 @@
 
 import difflib
 
+from privet.audits.lifetimes import LIFETIMES
 from privet.audits.mechanism import Entry, Subject
 from privet.audits.mutant_pairs import MUTANTS
 from privet.audits.papers import PAPERS
 from privet.audits.sound import SOUND
+from privet.audits.whole_lives import WHOLE
 from privet.errors import InputError
 
 
 def subjects() -> dict[str, Entry]:
     """All, by name; nothing is made before `Entry.make` is called."""
-    return {**SOUND, **MUTANTS, **PAPERS}
+    return {**SOUND, **MUTANTS, **LIFETIMES, **WHOLE, **PAPERS}
 
 
 def find_subject(name: str) -> Subject:

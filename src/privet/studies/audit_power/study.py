@@ -201,4 +201,4 @@ class Study:
 
 def _catalogue() -> dict[str, Entry]:
     """Without mechanisms of papers, some of which take minutes: they have pages of their own."""
-    return {name: entry for name, entry in subjects().items() if entry.kind != "paper"}
+    return {name: entry for name, entry in subjects().items() if entry.kind in ("sound", "mutant")}

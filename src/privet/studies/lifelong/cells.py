@@ -93,7 +93,7 @@ def all_cells(taking_part: Sequence[Contender], terms: Terms) -> list[Cell]:
 
 def known_settings(stream: Wanted) -> dict[str, Any]:
     """What is known about a stream, as `choices_for` takes it."""
-    return {stream.base: SETTINGS.get(stream.base, {})}
+    return {stream.base: SETTINGS.get(stream.base, {}).get(stream.is_shared, {})}
 
 
 def _options(

@@ -72,9 +72,7 @@ CONTENDERS: Final = {
         Contender(name=HERO, method="l2dp", memory=OBJECTIVE),
         Contender(name="l2dp", method="l2dp"),
         *(Contender(name=n, method=n) for n in ("er", "ewc", "naive", "dpsgd-agem", "joint")),
-        Contender(
-            name="l2dp:paper", method="l2dp", analysis=PAPER, own={"variant": "published"}
-        ),
+        Contender(name="l2dp:paper", method="l2dp", analysis=PAPER, own={"variant": "published"}),
         _twin("twin", "agem"),
         _twin("twin-offset", "offset"),
         _plain("agem", "agem"),

@@ -1,7 +1,7 @@
 """Learns the stream of a cell, goes on with one that was killed, or finds that it is done.
 
-    CELL/stream/     the folder of `privet lifelong fit`
-    CELL/release     a link to its last version, which the study looks at
+CELL/stream/     the folder of `privet lifelong fit`
+CELL/release     a link to its last version, which the study looks at
 """
 
 import shutil
@@ -77,5 +77,3 @@ def scores_of(place: Path) -> Path:
     """Where the accuracies of a stream in a folder are: inside where test records are private."""
     public = place / SCORES
     return public if public.exists() else place / INTERNAL / SCORES
-
-

@@ -45,5 +45,3 @@ def scored(release: Path, watch: Watch) -> Measured:
         },
         {},
     )
-
-

@@ -51,6 +51,11 @@ class Wanted:
         """The named stream, without its order."""
         return self.name.partition(":")[0]
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether all tasks have the same units."""
+        return STREAMS[self.base].kinds[0] if self.shared is None else self.shared
+
     def asked(self) -> dict[str, Any]:
         """What decides on the tasks, but for the seed."""
         return {key: value for key, value in asdict(self).items() if key != "data_dir"}
