@@ -1,12 +1,12 @@
 """A canary in a stream of tasks: everything that a lifetime releases, without and with it.
 
-| symbol     | here                     | meaning                                                   |
-|------------|--------------------------|-----------------------------------------------------------|
-| D          | -                        | a stream without records; sizes are declared, not counted |
-| D'         | -                        | the same, and the canary, in the first task               |
-| q, T, z    | `lifetime.tasks[0]`      | its own steps: rate, number, noise in clip norms          |
-| r_i, T, s  | `lifetime.recall`        | what tasks 2 to m read of the memory                      |
-| p          | `.admission`; 1 if `forced` | chance that the canary is in the memory                |
+| symbol    | here                | meaning                                                   |
+|-----------|---------------------|-----------------------------------------------------------|
+| D         | -                   | a stream without records; sizes are declared, not counted |
+| D'        | -                   | the same, and the canary, in the first task               |
+| q, T, z   | `lifetime.tasks[0]` | its own steps: rate, number, noise in clip norms          |
+| r_i, T, s | `lifetime.recall`   | what tasks 2 to m read of the memory                      |
+| p         | `chance`            | of the canary to be in the memory; 1 if it was put there  |
 
 The canary's gradient has the clip norm and one known direction in every step, nobody else has any,
 and the auditor sees all noisy sums of all tasks, own ones and those of the memory: more than all
@@ -24,12 +24,12 @@ with x = (y - 1/2) / z^2 of a noisy sum y. What is claimed is the trade-off curv
 `Path` is a model of the mechanism, fast enough for many runs; `audits.whole_lives` runs the
 project's own streams. The broken ones replace one part of it each, or claim too little:
 
-| broken              | what it does                                       | what it claims               |
-|---------------------|----------------------------------------------------|------------------------------|
-| `lifelong-unread`   | all as it should be                                | own steps alone              |
-| `lifelong-by-read`  | tosses the coin once                               | a coin of its own each read  |
-| `lifelong-retossed` | tosses it anew for each task                       | one coin for the lifetime    |
-| `lifelong-chance`   | admits with twice the chance                       | the chance that is declared  |
+| broken              | what it does                 | what it claims              |
+|---------------------|------------------------------|-----------------------------|
+| `lifelong-unread`   | all as it should be          | own steps alone             |
+| `lifelong-by-read`  | tosses the coin once         | a coin of its own each read |
+| `lifelong-retossed` | tosses it anew for each task | one coin for the lifetime   |
+| `lifelong-chance`   | admits with twice the chance | the chance that is declared |
 
 A coin that is tossed anew shows less in the tail, and more often: it is looked at where delta is
 above the chance, as the one coin then hides all.
@@ -37,11 +37,12 @@ above the chance, as the one coin then hides all.
 Guarantee: that of `audits.mechanism`; noise and coins are numpy's, of made-up records.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import dp_accounting as dp
 import numpy as np
+from numpy.typing import NDArray
 
 from privet.audits.mechanism import Entry, Floats, Subject
 from privet.lifelong.lifetime import Lifetime, Own, Recall
@@ -59,7 +60,9 @@ USUAL: Final = Lifetime(
 # A coin that comes up seldom, and readings that show what it hides.
 SELDOM: Final = Lifetime(
     tasks=(Own(rate=0.25, steps=4, multiplier=8.0),),
-    recall=Recall(first_rate=1.0, steps=16, multiplier=1.0, admission=0.04, horizon=9, shared=False),
+    recall=Recall(
+        first_rate=1.0, steps=16, multiplier=1.0, admission=0.04, horizon=9, shared=False
+    ),
     shared=False,
 )
 ABOVE_THE_CHANCE: Final = 0.05
@@ -128,9 +131,9 @@ class Path:
             drawn = rng.random(rows.shape) < rates
             drawn[:, self.own.steps :] &= self.admitted(runs, rng)
             rows += drawn
-        return rows
+        return np.asarray(rows)
 
-    def admitted(self, runs: int, rng: np.random.Generator) -> Floats:
+    def admitted(self, runs: int, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Whether the canary is in the memory, for every reading: one coin for a lifetime."""
         return np.asarray(rng.random((runs, 1)) < self.chance)
 
@@ -150,7 +153,7 @@ class Path:
 class Retossed(Path):
     """Tosses the coin anew for each task that reads, and accounts one."""
 
-    def admitted(self, runs: int, rng: np.random.Generator) -> Floats:
+    def admitted(self, runs: int, rng: np.random.Generator) -> NDArray[np.bool_]:
         """One coin for each task."""
         tossed = rng.random((runs, self.recall.horizon - 1)) < self.chance
         return np.asarray(np.repeat(tossed, self.recall.steps, axis=1))
@@ -158,7 +161,7 @@ class Retossed(Path):
     def read_ratio(self, ratios: Floats) -> Floats:
         """Each task's readings behind a coin of their own."""
         by_task = ratios.reshape(len(ratios), -1, self.recall.steps).sum(2)
-        return _behind(self.chance, by_task).sum(1)
+        return np.asarray(_behind(self.chance, by_task).sum(1))
 
 
 class Overadmitting(Path):
@@ -213,7 +216,7 @@ def coin() -> Subject:
 
 
 def forced() -> Subject:
-    """A canary that was put into the memory, against the bound for one that is known to be there."""
+    """A canary that was put into the memory, against the bound for one known to be there."""
     return subject_of("lifelong-forced", Path(lifetime=USUAL, forced=True))
 
 

@@ -164,9 +164,11 @@ class WholeLives:
         model = create("linear", (3,), 2, init_seed=0)
         data = tasks(1, True).tasks[0].data.train
         loss = cross_entropy(model(torch.from_numpy(data.x)), torch.from_numpy(data.y)).sum()
-        g = torch.cat([one.flatten() for one in torch.autograd.grad(loss, model.parameters())])
+        g = torch.cat(
+            [one.flatten() for one in torch.autograd.grad(loss, list(model.parameters()))]
+        )
         assert float(g.norm()) > SETTINGS.clip_norm, "the canary's gradient is not clipped"
-        return g / g.norm()
+        return torch.nn.functional.normalize(g, dim=0)
 
     def __call__(self, included: bool, runs: int, seed: int) -> Floats:
         """Seeds of the runs follow from the seed."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, final
 
 from privet.errors import InputError
-from privet.lifelong.fitting import PAPER
 from privet.studies.lifelong.contenders import CONTENDERS, Contender
 from privet.studies.lifelong.known import SETTINGS
 from privet.studies.lifelong.streams import Wanted
 from privet.studies.robust_private.cells import folder_of, require_budgets, title_of
 from privet.studies.robust_private.choices import RESERVED, Choices
+from privet.training.registry import PAPER
 
 OWN: Final = {**RESERVED, "variant": "--contenders l2dp:paper, twin, twin-offset"}
 

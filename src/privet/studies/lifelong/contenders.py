@@ -1,18 +1,18 @@
 """Who takes part.
 
-| name                | what                                                                | basis   |
-|---------------------|---------------------------------------------------------------------|---------|
-| `l2dp-objective`    | one noisy objective for each task, minimised together               | proved  |
-| `l2dp`              | private A-GEM, a memory behind secret coins, lifetimes accounted    | proved  |
-| `er`, `ewc`         | replay from the same memory; springs instead of one                 | proved  |
-| `naive`             | private steps on one task after another, no memory                  | proved  |
-| `dpsgd-agem`        | private A-GEM, the (epsilon, delta) of all parts added up           | proved  |
-| `joint`             | all tasks at once, for comparison                                   | proved  |
-| `l2dp:paper`        | L2DP-ML as published                                                | claimed |
-| `twin`              | its network and its loop, without noise: A-GEM                      | none    |
-| `twin-offset`       | gets the published inputs, and takes the offset off                 | none    |
-| `agem`, `er:none`   | without privacy                                                     | none    |
-| `ewc:none`, ...     |                                                                     | none    |
+| name              | what                                                             | basis   |
+|-------------------|------------------------------------------------------------------|---------|
+| `l2dp-objective`  | one noisy objective for each task, minimised together            | proved  |
+| `l2dp`            | private A-GEM, a memory behind secret coins, lifetimes accounted | proved  |
+| `er`, `ewc`       | replay from the same memory; springs instead of one              | proved  |
+| `naive`           | private steps on one task after another, no memory               | proved  |
+| `dpsgd-agem`      | private A-GEM, the (epsilon, delta) of all parts added up        | proved  |
+| `joint`           | all tasks at once, for comparison                                | proved  |
+| `l2dp:paper`      | L2DP-ML as published                                             | claimed |
+| `twin`            | its network and its loop, without noise: A-GEM                   | none    |
+| `twin-offset`     | gets the published inputs, and takes the offset off              | none    |
+| `agem`, `er:none` | without privacy                                                  | none    |
+| `ewc:none`, ...   |                                                                  | none    |
 """
 
 import difflib
@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 from privet.errors import InputError
-from privet.lifelong.fitting import NONE, PAPER, SOUND, Way, find_way
+from privet.lifelong.fitting import NONE, Way, find_way
 from privet.lifelong.settings import EPISODIC, OBJECTIVE
+from privet.training.registry import PAPER, SOUND
 
 HERO: Final = "l2dp-objective"
 STUDY_OWN: Final = frozenset(("epsilon", "delta", "init_seed", "device", "variant"))

@@ -1,6 +1,6 @@
 """Settings of contenders on known streams; see `robust_private.choices` for keys and layers.
 
-Permuted images of 28x28: features of `l2dp-objective` by their accuracy on training images of MNIST,
+Permuted images of 28x28: features of `l2dp-objective` by accuracy on training images of MNIST,
 learned from others of them (of the shared stream: from none that are in it), under permutations of
 their own, at epsilon 2, after 20 tasks. Disjoint tasks of 2,500: 44 % with 1,024 directions, 42 %
 with 512. Shared tasks of 3,000, each charged 20 times: 25 % with 256 directions, 24 % with 512; so

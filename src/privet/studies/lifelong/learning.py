@@ -70,7 +70,7 @@ def is_done(place: Path) -> bool:
     if not path.exists():
         return False
     record = read_json(place / INTERNAL / "life.json")
-    return len(read_json(path)["accuracy"]) == record["planned"]
+    return bool(len(read_json(path)["accuracy"]) == record["planned"])
 
 
 def scores_of(place: Path) -> Path:

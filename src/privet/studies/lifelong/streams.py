@@ -16,6 +16,7 @@ import numpy as np
 from privet.errors import InputError
 from privet.lifelong.stream import Stream, Task
 from privet.lifelong.tasks import STREAMS, load_stream
+from privet.studies.robust_private.public import require_no_budget
 
 KINDS: Final = {"": None, "disjoint": False, "shared": True}
 
@@ -94,6 +95,13 @@ def wanted(
             )
         )  # fmt: skip
     return found
+
+
+def require_no_budgets(streams: Sequence[Wanted], seed: int) -> None:
+    """Load all of them, and refuse records that the user's own ledger has a cap for."""
+    for one in streams:
+        for task in one.at(seed):
+            require_no_budget(task.data)
 
 
 @lru_cache(maxsize=1)
