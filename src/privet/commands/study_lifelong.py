@@ -21,7 +21,7 @@ def lifelong(
     examples: int | None = None,
     epsilons: str = "3",
     delta: float = 1e-5,
-    seeds: str = "0,1",
+    seeds: str = "0,1,2",
     settings: Path | None = None,
     assignments: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
     epsilon: float | None = None,
