@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privet.audits.lifetimes import Path
+from privet.audits.whole_lives import WholeLives
 from privet.errors import InputError
 from privet.lifelong.lifetime import Lifetime, Own, Recall
 from privet.privacy.accounting import epsilon_of, sampled_gaussian
@@ -76,6 +78,45 @@ def test_no_unit_of_a_shared_stream_is_touched_by_more(unit_in):
     most, some = steps_in(made.event(1)), touching(6, made.recall, unit_in)
     for kind in set(some):
         assert some.count(kind) <= most.count(kind)
+
+
+def canaries_of(shared):
+    """A lifetime, its last task, and those that a canary is in."""
+    made = lifetime(5, shared=shared, horizon=5)
+    return [(made, {1, 2, 3, 4, 5})] if shared else [(made, {task}) for task in range(1, 6)]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_canary_in_the_memory_is_touched_by_the_same_steps_in_the_open(shared):
+    """Forced: nothing is behind a coin. By its coin: all readings are, and no step of its own."""
+    for made, unit_in in canaries_of(shared):
+        loop = touching(5, made.recall, unit_in)
+        forced = steps_in(made.event(min(unit_in), known=True))
+        assert sorted(rate for _, rate in forced) == sorted(rate for _, rate in loop)
+        assert not any(behind for behind, _ in forced)
+        by_coin = steps_in(made.event(min(unit_in)))
+        assert sorted(by_coin) == sorted(loop)
+
+
+@pytest.mark.parametrize("until", [1, 2, 4, 8])
+def test_a_canary_that_is_watched_for_some_tasks_is_touched_by_those(until):
+    """Of every prefix of the stream: what its event counts is what the loop has done by then."""
+    made = lifetime(8)
+    for task in range(1, until + 1):
+        loop = touching(until, made.recall, {task})
+        assert sorted(steps_in(made.event(task, until=until))) == sorted(loop)
+
+
+def test_the_auditor_sees_every_step_that_can_touch_a_canary():
+    """Rates of the auditor's model, and what the project's own streams release, step by step."""
+    own = Own(rate=0.25, steps=2, multiplier=2.0)
+    reads = recall(first_rate=0.8, steps=2, multiplier=1.0, admission=0.5, horizon=5)
+    made = Lifetime(tasks=(own,), recall=reads, shared=False)
+    path = Path(lifetime=made)
+    seen = [(False, own.rate)] * own.steps + [(True, rate) for rate in path.rates.tolist()]
+    assert sorted(seen) == sorted(steps_in(made.event(1)))
+    released = WholeLives(claimed=made, run=made)(True, 1, seed=0)
+    assert released.shape == (1, len(seen))
 
 
 def test_known_answers():

@@ -76,7 +76,7 @@ class Subject:
 class Entry:
     """A subject in a list: what it is, and how to make it (which may have to calibrate noise)."""
 
-    kind: Literal["sound", "mutant", "federation", "paper"]
+    kind: Literal["sound", "mutant", "federation", "paper", "lifelong"]
     summary: str
     make: Callable[[], Subject]
 

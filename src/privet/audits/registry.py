@@ -4,16 +4,26 @@ import difflib
 
 from privet.audits.federated import FEDERATED
 from privet.audits.federated_mutants import FEDERATED_MUTANTS
+from privet.audits.lifetimes import LIFETIMES
 from privet.audits.mechanism import Entry, Subject
 from privet.audits.mutant_pairs import MUTANTS
 from privet.audits.papers import PAPERS
 from privet.audits.sound import SOUND
+from privet.audits.whole_lives import WHOLE
 from privet.errors import InputError
 
 
 def subjects() -> dict[str, Entry]:
     """All, by name; nothing is made before `Entry.make` is called."""
-    return {**SOUND, **MUTANTS, **FEDERATED, **FEDERATED_MUTANTS, **PAPERS}
+    return {
+        **SOUND,
+        **MUTANTS,
+        **FEDERATED,
+        **FEDERATED_MUTANTS,
+        **LIFETIMES,
+        **WHOLE,
+        **PAPERS,
+    }
 
 
 def find_subject(name: str) -> Subject:

@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 
 from privet.commands.bench import writable
 from privet.commands.screen import DataDir, Json
+from privet.commands.study_lifelong import lifelong
 from privet.commands.study_screen import ascending, bar, one_of, repeated_by, tell, whole
 from privet.commands.study_synthesis import synthesis
 from privet.commands.study_transdenoiser import transdenoiser
@@ -15,6 +16,7 @@ from privet.commands.subjects import device_named, listed, numbers
 study_app = App(name="study", help="Repeat the papers' comparisons, on public data.")
 study_app.command(transdenoiser)
 study_app.command(synthesis)
+study_app.command(lifelong)
 
 
 @study_app.command

@@ -15,12 +15,16 @@ from privet.training.run_folder import RunFolder
 Watch = Callable[[float], None]
 
 
-class Trainee(Protocol):
-    """Who takes part, as far as training and records go."""
+class Participant(Protocol):
+    """Who takes part, as far as records go."""
 
     @property
     def name(self) -> str:
         """Of tables."""
+
+
+class Trainee(Participant, Protocol):
+    """Who takes part, as far as training goes."""
 
     @property
     def variant(self) -> Variant:
@@ -28,10 +32,10 @@ class Trainee(Protocol):
 
 
 class Lesson(Protocol):
-    """A cell, as far as training and records go."""
+    """A cell, as far as records go."""
 
     @property
-    def contender(self) -> Trainee:
+    def contender(self) -> Participant:
         """Who is trained."""
 
     @property
@@ -41,10 +45,6 @@ class Lesson(Protocol):
     @property
     def seed(self) -> int:
         """Of the first weights."""
-
-    @property
-    def settings(self) -> Any:
-        """All others."""
 
     @property
     def name(self) -> str:
@@ -57,6 +57,18 @@ class Lesson(Protocol):
     @property
     def needs(self) -> tuple[str, ...]:
         """Names of the cells that must be trained before."""
+
+
+class Training(Lesson, Protocol):
+    """A cell, as far as training goes: one release on one data set."""
+
+    @property
+    def contender(self) -> Trainee:
+        """Who is trained."""
+
+    @property
+    def settings(self) -> Any:
+        """All but budget and seed."""
 
     def asked(self, data: Dataset) -> dict[str, Any]:
         """What decides on the training."""
@@ -71,11 +83,11 @@ class School:
     ledger: Ledger
     reference: dict[str, Any]
 
-    def asked(self, cell: Lesson) -> dict[str, Any]:
+    def asked(self, cell: Training) -> dict[str, Any]:
         """What decides on a cell's training."""
         return cell.asked(self.data)
 
-    def train(self, cell: Lesson, folder: Path, watch: Watch) -> str:
+    def train(self, cell: Training, folder: Path, watch: Watch) -> str:
         """See to it that the release is in `folder`; says how: 'trained', 'resumed', 'found'."""
         run = RunFolder(folder)
         self._take_back_unbegun(run)
