@@ -3,6 +3,7 @@
     python benchmarks/federation.py augmentation --data hapt
     python benchmarks/federation.py dropout --data hapt
     python benchmarks/federation.py clock --data hapt
+    python benchmarks/federation.py sentiment --data tweets
     python benchmarks/federation.py privacy
 
 Every row is one run of `privet federate simulate`, in a ledger of its own. Rows that are there are
@@ -80,8 +81,8 @@ def clock(asked):
     """Three ways of waiting, on phones that charge at night, for the same days."""
     rules = {
         "flsys": {"seconds": 6 * 3600.0, "rounds": 4 * asked.days},
-        "fedbuff": {"buffer": 10, "rounds": 10_000},
-        "fedavg": {"cohort": 20, "seconds": 24 * 3600.0, "rounds": 1_000},
+        "fedbuff": {"buffer": 10, "rounds": 10_000, "looks": 2_500},
+        "fedavg": {"cohort": 20, "seconds": 24 * 3600.0, "rounds": 1_000, "looks": 500},
     }
     for seed in range(asked.seeds):
         for name, own in rules.items():
@@ -89,34 +90,53 @@ def clock(asked):
             yield row(name, seed, common | QUICKER | SKEWED | POOL | own)
 
 
+def sentiment(asked):
+    """Tweets, dealt out to keyboards: evenly, skewed, and skewed with a pool."""
+    head = {"model": "sentiment-head", "local_epochs": 5, "batch": 20}
+    head |= {"optimizer": "adam", "client_rate": 0.001}
+    for seed in range(asked.seeds):
+        common = head | {"clients": 200, "rounds": asked.rounds, "init_seed": seed}
+        yield row("even", seed, common)
+        yield row("skewed", seed, common | {"skew": 0.2})
+        yield row("skewed, pool", seed, common | {"skew": 0.2, "pool": 150})
+
+
 def privacy(asked):
-    """Accuracy by population and epsilon: a server that samples 100 clients, and caps without."""
+    """Accuracy by population and epsilon: a server that samples 100 clients, and phones without."""
     for seed in range(asked.seeds):
         for users in asked.populations:
-            sampled = {"rule": "fedavg", "rate": min(1.0, 100 / users), "rounds": 60}
-            capped = {"rule": "flsys", "rounds": 60, "times": max(1, round(6000 / users))}
-            capped["apart"] = capped["bands"] = max(1, 60 // capped["times"] // 2)
-            for epsilon in (None, 8.0, 4.0, 2.0):
-                for how, own in (("sampled", sampled), ("self-selected", capped)):
-                    if epsilon is None and how != "sampled":
-                        continue
-                    wanted = PRIVATE | own | {"init_seed": seed, "users": users}
-                    if epsilon is not None:
-                        wanted |= {"epsilon": epsilon, "delta": 1 / (10 * users), "clip": 0.5}
-                    yield row(f"{how}, {users} users, epsilon {epsilon or 'none'}", seed, wanted)
+            common = PRIVATE | {"init_seed": seed, "users": users, "rounds": asked.rounds}
+            sampled = common | {"rule": "fedavg", "rate": min(1.0, COHORT / users)}
+            yield row(f"{users} users, epsilon none", seed, sampled)
+            for epsilon in (8.0, 4.0, 2.0):
+                target = {"epsilon": epsilon, "delta": 1 / (10 * users)}
+                yield row(f"{users} users, epsilon {epsilon:g}", seed, sampled | target)
+            alone = common | {"rule": "flsys"} | caps(users, asked.rounds)
+            target = {"epsilon": 8.0, "delta": 1 / (10 * users)}
+            yield row(f"{users} users, epsilon 8, self-selected", seed, alone | target)
 
 
+def caps(users, rounds):
+    """As many updates in all as with sampling: a client is in so many steps, far apart."""
+    times = max(1, round(COHORT * rounds / users))
+    apart = max(1, rounds // times)
+    return {"times": times, "apart": apart, "bands": min(apart, 8)}
+
+
+COHORT = 100
 PRIVATE = {
     "model": "har-wild-32",
-    "local_epochs": 2,
-    "batch": 32,
+    "local_epochs": 1,
+    "batch": 16,
     "client_rate": 0.1,
-    "looks": 12,
+    "clip": 0.5,
+    "looks": 10,
 }
 QUESTIONS = {
     "augmentation": augmentation,
     "dropout": dropout,
     "clock": clock,
+    "sentiment": sentiment,
     "privacy": privacy,
 }
 
@@ -215,7 +235,7 @@ def arguments():
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--days", type=int, default=10, help="of the virtual clock")
-    parser.add_argument("--populations", type=int, nargs="+", default=[200, 1000, 5000])
+    parser.add_argument("--populations", type=int, nargs="+", default=[200, 1000, 4000])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path)
