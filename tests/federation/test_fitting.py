@@ -202,14 +202,14 @@ def test_the_privacy_of_a_cap_is_paid_by_the_noise_of_the_released_weights(make_
     options = quick | PRIVATE | {"clip": 1e-6, "rounds": 4, "times": 4}
     last = [
         weights(simulate(make_data(), ledger=book, **options | {"noise_seed": seed}))
-        for seed in range(60)
+        for seed in range(30)
     ]
     z = simulate(make_data(), ledger=book, **options).trust["mechanism"]["noise_multiplier"]
     spread = torch.stack(last).double()
-    measured = float((spread - spread.mean(0)).square().sum() / (59 * spread.shape[1]))
+    measured = float((spread - spread.mean(0)).square().sum() / (29 * spread.shape[1]))
     expected = 4 * (z * 1e-6 / 8.0) ** 2
-    # A chi-square of 59 x 10 degrees of freedom is within 30 % but for one time in a million.
-    assert math.isclose(measured, expected, rel_tol=0.3)
+    # A chi-square of 29 x 10 degrees of freedom is within 40 % but for one time in 100,000.
+    assert math.isclose(measured, expected, rel_tol=0.4)
 
 
 def test_settings_that_do_not_exist_are_bad_input(make_data, book):

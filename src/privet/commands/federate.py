@@ -201,8 +201,9 @@ def traces(
 ) -> None:
     """Write when drawn phones can train, as a file that `--traces` reads.
 
-    A row for each stretch of time: client,start,stop, in seconds since the start. Edit it, or
-    make one of your own measurements.
+    A row for each stretch of time: client,start,stop, in seconds since the start; and the phone's
+    speed,down,up, in records and bytes a second, which may be left out. Edit it, or make one of
+    your own measurements.
 
     Parameters
     ----------
@@ -215,7 +216,8 @@ def traces(
     seed
         Of the draws; public.
     """
-    from privet.federation.traces import drawn, write
+    from privet.federation.trace_files import write
+    from privet.federation.traces import drawn
 
     written = write(out_file, drawn(clients, days=days, seed=seed))
     out.print(f"{written} stretches of {clients} phones in {out_file}", highlight=False)

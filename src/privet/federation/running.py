@@ -18,7 +18,7 @@ from privet.data.dataset import Dataset
 from privet.engine.account import Account
 from privet.engine.generators import draws_by_itself
 from privet.errors import InputError
-from privet.federation import traces
+from privet.federation import trace_files, traces
 from privet.federation.at_work import Engine
 from privet.federation.coordinator import Closed, Coordinator
 from privet.federation.flat import flat, load_flat
@@ -252,7 +252,7 @@ def _phones(clients: int, settings: FederationSettings, rule: Rule) -> list[trac
     if settings.traces == ALWAYS:
         return traces.always(clients)
     phones = traces.drawn(clients, days=_days(settings, rule), seed=settings.init_seed)
-    return phones if settings.traces == PHONES else traces.read(settings.traces, phones)
+    return phones if settings.traces == PHONES else trace_files.read(settings.traces, phones)
 
 
 def _days(settings: FederationSettings, rule: Rule) -> int:

@@ -1,4 +1,4 @@
-"""When phones can train, and how fast they are: a generator, and a reader of files.
+"""When phones can train, and how fast they are: a generator; `trace_files` reads others.
 
 A phone can train while it charges and has a network that costs nothing (FLSys: Ready-To-Config).
 The generator draws, for each phone: a time zone's night of charging, 22:00 with a deviation of an
@@ -8,26 +8,17 @@ night of ten. Speeds are log-normal with a spread of a factor of two around the 
 second; links 1.25 MB/s down and 0.5 MB/s up, likewise. The rates are ours, of the order of what
 FLSys measured on two phones (650 records x 5 epochs in 3.6 to 3.9 minutes on the charger); they are
 no measurement of a population.
-
-A file has a row for each stretch: `client,start,stop`, seconds since the start.
 """
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path
 from typing import Final, final
 
 import numpy as np
 
-from privet.errors import InputError
-from privet.files import write_atomically
-
 DAY: Final = 86_400.0
 HOUR: Final = 3_600.0
 ALWAYS: Final = ((0.0, float("inf")),)
-COLUMNS: Final = ("client", "start", "stop")
 
 Stretches = Sequence[tuple[float, float]]
 
@@ -63,33 +54,6 @@ def drawn(clients: int, *, days: int, seed: int) -> list[Phone]:
     return [_phone(np.random.default_rng((seed, client)), days) for client in range(clients)]
 
 
-def read(path: str | Path, phones: Sequence[Phone]) -> list[Phone]:
-    """The same phones, available as a file says; one that is not in it never is."""
-    found = _rows(Path(path), len(phones))
-    return [
-        Phone(
-            stretches=_ordered(path, client, found.get(client, [])),
-            speed=phone.speed,
-            down=phone.down,
-            up=phone.up,
-        )
-        for client, phone in enumerate(phones)
-    ]
-
-
-def write(path: str | Path, phones: Sequence[Phone]) -> int:
-    """The stretches of these phones as a file that `read` reads; the answer counts them."""
-    path = Path(path)
-    if path.exists():
-        raise InputError("the file exists", got=path, fix="choose another name, or delete it")
-    rows = [
-        (client, *stretch) for client, phone in enumerate(phones) for stretch in phone.stretches
-    ]
-    text = "\n".join([",".join(COLUMNS), *(f"{c},{start!r},{stop!r}" for c, start, stop in rows)])
-    write_atomically(path, f"{text}\n".encode())
-    return len(rows)
-
-
 def _phone(draw: np.random.Generator, days: int) -> Phone:
     zone = draw.uniform(0, 24) * HOUR
     stretches: list[tuple[float, float]] = []
@@ -123,54 +87,3 @@ def _merged(stretches: list[tuple[float, float]], end: float) -> Stretches:
         else:
             merged.append((start, stop))
     return tuple(merged)
-
-
-def _rows(path: Path, clients: int) -> Mapping[int, list[tuple[float, float]]]:
-    if not path.is_file():
-        raise InputError("no such file of traces", got=path, expected="a CSV file")
-    found: dict[int, list[tuple[float, float]]] = {}
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise InputError(
-                f"bad header of {path}",
-                got=",".join(reader.fieldnames or ()) or "nothing",
-                expected=",".join(COLUMNS),
-            )
-        for number, row in enumerate(reader, start=2):
-            client, stretch = _stretch(path, number, row)
-            if not 0 <= client < clients:
-                raise InputError(
-                    f"{path}, line {number}: no such client",
-                    got=client,
-                    expected=f"0..{clients - 1}",
-                )
-            found.setdefault(client, []).append(stretch)
-    return found
-
-
-def _stretch(
-    path: Path, number: int, row: Mapping[str, str | None]
-) -> tuple[int, tuple[float, float]]:
-    try:
-        client = int(row["client"] or "")
-        start, stop = float(row["start"] or ""), float(row["stop"] or "")
-        if not 0 <= start < stop:
-            raise ValueError
-    except ValueError:
-        raise InputError(
-            f"{path}, line {number}: not a stretch of time",
-            got=",".join(str(value) for value in row.values()),
-            expected="a client's number, and seconds 0 <= start < stop",
-        ) from None
-    return client, (start, stop)
-
-
-def _ordered(path: str | Path, client: int, stretches: list[tuple[float, float]]) -> Stretches:
-    ordered = sorted(stretches)
-    for (_, stop), (start, _) in pairwise(ordered):
-        if start < stop:
-            raise InputError(
-                f"{path}: stretches of client {client} overlap", got=f"{start:g} before {stop:g}"
-            )
-    return tuple(ordered)
