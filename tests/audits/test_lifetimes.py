@@ -1,5 +1,9 @@
 """A canary's lifetime: what is accounted is kept and nearly reached, and what is not is found."""
 
+import json
+import math
+from pathlib import Path as File
+
 import dp_accounting as dp
 import numpy as np
 import pytest
@@ -92,3 +96,17 @@ def test_what_is_seen_is_every_step_that_the_lifetime_counts():
     reads = sum(part.count for part in behind.event.events)
     assert path(True, 3, 0).shape == (3, own.count + reads)
     assert len(path.rates) == reads == len(ByRead(lifetime=USUAL).event.events) - 1
+
+
+def test_the_page_has_the_figures_of_the_record():
+    """Rounded down, as lower bounds are; of broken ones at the delta that shows them."""
+    root = File(__file__).parents[2]
+    record = json.loads((root / "benchmarks" / "results" / "lifelong_audits.json").read_text())
+    page = (root / "docs" / "methods" / "l2dp.md").read_text()
+    section = page.split("## Canaries")[1].split("\n## ")[0]
+    for row in record["rows"]:
+        broken = bool(row["flaw"])
+        assert broken or not row["refuted"]
+        if row["mechanism"] in LIFETIMES and row["refuted"] == broken:
+            shown = not broken or row["delta"] != 0.01
+            assert not shown or f"≥ {math.floor(100 * row['found']) / 100:g}" in section
