@@ -203,21 +203,21 @@ def test_bad_weather_is_refused(fields: dict[str, float]) -> None:
 COURSES: dict[str, tuple[dict[str, float], list[int], float, dict[str, int]]] = {
     "flsys": (
         {"seconds": 900.0},
-        [10, 10, 13, 8, 16, 7, 11, 5, 12, 10, 12, 7],
+        [9, 7, 10, 6, 11, 7, 13, 7, 11, 10, 14, 6],
         10800.0,
-        {"lost": 58, "taken": 121, "too slow": 27, "dropped": 28},
+        {"lost": 58, "taken": 111, "too slow": 27, "dropped": 38},
     ),
     "fedavg": (
         {"cohort": 8, "seconds": 900.0},
-        [5, 5, 5, 7, 3, 5, 5, 6, 4, 6, 5, 4],
+        [4, 5, 2, 5, 6, 3, 3, 4, 2, 5, 4, 5],
         10800.0,
-        {"lost": 20, "taken": 60, "dropped": 10},
+        {"lost": 18, "taken": 48, "dropped": 23},
     ),
     "fedbuff": (
         {"buffer": 5, "stale": 3, "seconds": 900.0},
         [5] * 12,
-        1411.082698,
-        {"lost": 37, "taken": 60, "dropped": 11},
+        1900.0,
+        {"lost": 44, "taken": 60, "dropped": 23},
     ),
 }
 

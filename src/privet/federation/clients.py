@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from privet.data.dataset import Dataset
 from privet.errors import InputError
+from privet.federation.draws import Kind, drawn_from
 
 Rows = NDArray[np.int64]
 
@@ -55,7 +56,7 @@ def skewed(
         raise InputError("bad skew", got=alpha, expected="alpha > 0", fix="try 0.3")
     if not 0 <= lacking < classes:
         raise InputError("bad number of lacking classes", got=lacking, expected=f"0..{classes - 1}")
-    draw = np.random.default_rng(seed)
+    draw = drawn_from(seed, Kind.DEAL)
     if alpha is None and not lacking:
         return [np.sort(part) for part in np.array_split(draw.permutation(len(labels)), clients)]
     mixes = _mixes(draw, clients, classes, alpha, lacking)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privet.errors import InputError
+from privet.federation.draws import Kind, drawn_from
 
 OPTIMIZERS: Final = ("sgd", "adam")
 EMPTY: Final = -1
@@ -149,7 +150,7 @@ class Teacher:
 
     def lesson(self, client: int, turn: int) -> Lesson:
         """Of one client, when it is asked for the `turn`-th time."""
-        draw = np.random.default_rng((self.seed, client, turn))
+        draw = drawn_from(self.seed, Kind.LESSON, client, turn)
         rows, batch = self._chosen(client, draw), self.work.batch
         epochs = np.full((self.work.epochs, -(-len(rows) // batch) * batch), EMPTY, dtype=np.int64)
         for epoch in epochs:
@@ -160,7 +161,7 @@ class Teacher:
         """How many records a lesson goes through, every epoch counted."""
         if self._always_whole:
             return self.work.epochs * len(self._own[client])
-        draw = np.random.default_rng((self.seed, client, turn))
+        draw = drawn_from(self.seed, Kind.LESSON, client, turn)
         return self.work.epochs * len(self._chosen(client, draw))
 
     @property

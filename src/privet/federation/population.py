@@ -11,7 +11,7 @@ of records on which something was spent, since a client of one is spread over ma
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import final
 
 import numpy as np
 import torch
@@ -19,10 +19,9 @@ import torch
 from privet.data.dataset import Dataset, Split
 from privet.errors import InputError
 from privet.federation.clients import Rows, skewed, users_of
+from privet.federation.draws import Kind, drawn_from
 from privet.federation.local_work import Material
 from privet.federation.settings import FederationSettings
-
-POOL_DRAW: Final = 17  # sets the draw of the pool apart from that of the clients
 
 
 @final
@@ -85,7 +84,7 @@ def _users(data: Dataset, settings: FederationSettings) -> Population:
 
 def _order_of(users: int, seed: int) -> list[int]:
     """By a draw of each one's own: who comes or goes leaves the others in their order."""
-    draws = [np.random.default_rng((seed, POOL_DRAW, 2, user)).random() for user in range(users)]
+    draws = [drawn_from(seed, Kind.VOLUNTEER, user).random() for user in range(users)]
     return [int(user) for user in np.argsort(draws, kind="stable")]
 
 
@@ -106,7 +105,7 @@ def _apart(
 
 def _pool(data: Dataset, candidates: Rows, settings: FederationSettings) -> Split:
     """So many of each class, drawn among the candidates."""
-    draw = np.random.default_rng((settings.init_seed, POOL_DRAW, 1))
+    draw = drawn_from(settings.init_seed, Kind.POOL)
     labels = data.train.y[candidates]
     chosen = [
         draw.choice(candidates[labels == label], settings.pool, replace=False)
@@ -141,7 +140,7 @@ def _dealt(data: Dataset, settings: FederationSettings) -> Population:
 
 def _pool_of_records(data: Dataset, settings: FederationSettings) -> tuple[Split, Rows]:
     """The pool, and the rows that are left to deal out."""
-    draw = np.random.default_rng((settings.init_seed, POOL_DRAW))
+    draw = drawn_from(settings.init_seed, Kind.POOL)
     classes = range(len(data.classes))
     given = [
         draw.choice(np.flatnonzero(data.train.y == label), settings.pool, replace=False)

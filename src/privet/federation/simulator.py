@@ -34,6 +34,7 @@ from privet.errors import InputError
 from privet.federation.at_work import AtWork, Engine, Job
 from privet.federation.availability import Availability
 from privet.federation.coordinator import Answer, Closed, Coordinator
+from privet.federation.draws import Kind, drawn_from
 from privet.federation.local_work import Lesson, Teacher
 from privet.federation.pacing import Cohort
 from privet.federation.traces import Phone
@@ -186,7 +187,7 @@ class Simulator:
         if np.isfinite(coordinator.deadline):
             self._push(coordinator.deadline, CLOSE, coordinator.round)
         told = self._told()
-        draw = np.random.default_rng((self.seed, 1, coordinator.round))
+        draw = drawn_from(self.seed, Kind.DELAY, coordinator.round)
         delays = draw.random(len(self.phones)) * self.weather.late
         self._push_all(self.now + delays[told], told)
 
@@ -204,7 +205,7 @@ class Simulator:
         if pacing.rate is not None and self.sampling is not None:
             coins = self.sampling.uniform(n, purpose="cohort", step=number)
             return np.flatnonzero(coins < pacing.rate)
-        draw = np.random.default_rng((self.seed, 2, number))
+        draw = drawn_from(self.seed, Kind.COHORT, number)
         if pacing.rate is not None:
             return np.flatnonzero(draw.random(n) < pacing.rate)
         assert pacing.size is not None
@@ -257,7 +258,7 @@ class Simulator:
 
     def _drops_out(self, client: int, turn: int) -> bool:
         share = self.weather.dropout
-        return share > 0 and np.random.default_rng((self.seed, 3, client, turn)).random() < share
+        return share > 0 and drawn_from(self.seed, Kind.DROPOUT, client, turn).random() < share
 
     def _upload(self, client: int) -> Closed | None:
         job = self.work.end(client)

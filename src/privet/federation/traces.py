@@ -16,6 +16,8 @@ from typing import Final, final
 
 import numpy as np
 
+from privet.federation.draws import Kind, drawn_from
+
 DAY: Final = 86_400.0
 HOUR: Final = 3_600.0
 ALWAYS: Final = ((0.0, float("inf")),)
@@ -51,7 +53,7 @@ def always(clients: int) -> list[Phone]:
 
 def drawn(clients: int, *, days: int, seed: int) -> list[Phone]:
     """Phones by the generator above; a phone's own draws do not depend on how many there are."""
-    return [_phone(np.random.default_rng((seed, client)), days) for client in range(clients)]
+    return [_phone(drawn_from(seed, Kind.PHONE, client), days) for client in range(clients)]
 
 
 def _phone(draw: np.random.Generator, days: int) -> Phone:
