@@ -6,10 +6,10 @@
 Settings are those of FLSys's Table 4.3: Adam, learning rate 0.0005, dropout of each network's own,
 batches by class distribution. Its batch of 1,024 makes 162 steps an epoch of its 165,740 windows
 and 12 of HAPT's, so a batch is 64 here. Every network is trained for the same number of epochs,
-which was fixed before any of them was scored on test records; none is chosen by them. The sentiment
-head, for which FLSys states nothing, gets the same. Every network is trained with a seed before any
-is with the next; the JSON under benchmarks/results/ is written after each run, and a command that
-was interrupted goes on where it stopped.
+which was fixed beforehand; no number of epochs is chosen by test records. (How HAR-Wild begins was,
+see docs/methods/har-wild.md.) The sentiment head, for which FLSys states nothing, gets the same.
+Every network is trained with a seed before any is with the next; the JSON under benchmarks/results/
+is written after each run, and a command that was interrupted goes on where it stopped.
 """
 
 import json

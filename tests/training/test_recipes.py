@@ -7,6 +7,7 @@ import pytest
 from privet.data.catalogue import available
 from privet.errors import InputError
 from privet.models import names
+from privet.models.registry import builder_of
 from privet.training.recipes import RECIPES, TUNED_NETWORKS, find_recipe, settings_of, tuning_of
 from privet.training.settings import Settings
 
@@ -45,8 +46,10 @@ def test_without_a_recipe_the_settings_are_the_users_word():
 @pytest.mark.parametrize("name", TUNED_NETWORKS)
 def test_a_network_that_was_chosen_on_these_records_says_so(name):
     """Without a recipe, too; elsewhere it is as good as any."""
-    assert name in names()
-    assert tuning_of(None, "mnist", {"model": name}).kind == "uncharged"
+    assert name in names() or builder_of(name)
+    home = TUNED_NETWORKS[name]
+    assert tuning_of(None, home, {"model": name}).kind == "uncharged"
+    assert tuning_of(None, f"{home}/first", {"model": name}).kind == "uncharged"
     assert tuning_of(None, "digits", {"model": name}).kind == "declared"
     assert tuning_of(None, "mnist", {"model": "cnn"}).kind == "declared"
     assert "not chosen on these records" in tuning_of(None, "mnist", {}).assumption

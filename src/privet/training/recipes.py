@@ -107,12 +107,13 @@ RECIPES: Final[Mapping[str, Recipe]] = {
 }
 
 
-# Networks whose fronts were chosen on a part of the training records of a data set.
+# Networks of which a part (a front, the law of first weights) was chosen on records of a data set.
 TUNED_NETWORKS: Final = {
     "contrast-cnn": "mnist",
     "contrast-scatter": "mnist",
     "still-scatter": "mnist",
     "still-cnn": "mnist",
+    **{f"har-wild-{width}": "hapt" for width in (32, 64, 128)},
 }
 
 
@@ -174,6 +175,5 @@ def _tuning_of_network(model: str, data: str) -> Tuning:
         return DECLARED
     return Tuning(
         kind="uncharged",
-        detail=f"the front of '{model}' was chosen on a part of these training records, at no"
-        " charge",
+        detail=f"a part of the network '{model}' was chosen on some of these records, at no charge",
     )
