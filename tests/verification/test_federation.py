@@ -3,14 +3,17 @@
 import contextlib
 import copy
 
+import numpy as np
 import pytest
 
+from privet.data.dataset import Bounds, Split
 from privet.errors import InputError
 from privet.federation.fitting import simulate
 from privet.ledger import Ledger
 from privet.verification.books import check_ledger
 from privet.verification.federation import check_facts, check_federation
 from privet.verification.form import require_form
+from privet.verification.settings import check_choice
 from privet.verification.statements import check_epsilons, check_grounds
 from privet.verification.unprotected import check_unprotected
 
@@ -168,3 +171,25 @@ def test_a_card_that_lacks_a_field_is_bad_input(capped, part, name):
     del capped[part][name]
     with pytest.raises(InputError, match=f"no '{part}.{name}'"):
         require_form(capped)
+
+
+def test_a_network_that_was_chosen_on_these_records_is_said_so(make_data, tmp_path, against):
+    """Also where the records were dealt out under a name of their own."""
+    shape = {"x": np.zeros((40, 3, 100), dtype=np.float32), "y": np.arange(40) % 2}
+    data = make_data(
+        name="hapt",
+        train=Split(**shape),
+        test=Split(**shape),
+        bounds=Bounds(low=(-1.0,), high=(1.0,)),
+    )
+    options = QUICK | CASES["capped"] | {"model": "har-wild-32", "rounds": 2}
+    with contextlib.closing(Ledger(tmp_path / "ledger.db")) as book:
+        card = simulate(data, ledger=book, **options).trust
+    assert card["tuning"]["kind"] == "uncharged"
+    assert against(check_choice(card)) == ""
+    card["tuning"] = made_up_choice(card["tuning"])
+    assert against(check_choice(card)) != ""
+
+
+def made_up_choice(tuning):
+    return tuning | {"kind": "declared", "detail": "the settings were given by the user"}

@@ -97,16 +97,15 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Datase
 def share_records(one: str, other: str) -> bool:
     """Whether two names stand for common training records, as far as names tell.
 
-    A set, its halves and its other cuts do; its two halves do not. Of names that are not in the
-    catalogue each stands for itself alone.
+    A set, its halves and its other cuts do, and whatever else was made of it under its name; its
+    two halves do not. Of names that are not in the catalogue each stands for itself alone.
     """
     if one == other:
         return True
     (whole, _, part), (other_whole, _, other_part) = one.partition("/"), other.partition("/")
     if whole != other_whole or whole not in CATALOGUE:
         return False
-    parts = {part, other_part}
-    return parts <= {"", *CATALOGUE[whole].parts} and parts != {*HALVES}
+    return {part, other_part} != {*HALVES}
 
 
 def available(data_dir: str | Path | None = None) -> list[Availability]:

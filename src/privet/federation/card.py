@@ -15,7 +15,6 @@ from privet.engine.handover import (
     provenance,
     release_config,
 )
-from privet.engine.tuned import DECLARED
 from privet.federation.running import Federation
 from privet.federation.user_privacy import UserPrivacy
 from privet.guarantee import Basis, Privacy
@@ -24,6 +23,7 @@ from privet.privacy.accounting import DpEvent, total_accountant, total_epsilon
 from privet.privacy.events import to_json
 from privet.privacy.participation import FEDERATION, adjacencies
 from privet.release import CUSTOM, Release
+from privet.training.recipes import tuning_of
 
 NO_PRIVACY: Final = (
     "trained without privacy: the weights may reveal any record that they were trained on"
@@ -34,7 +34,7 @@ def stated(federation: Federation, *, ledger: Ledger, run_id: str, secret: bool)
     """The release with its card; without an epsilon where the noise is not secret."""
     data, settings, privacy = federation.data, federation.settings, federation.privacy
     assert settings.model is not None
-    events = events_for(data, privacy)
+    events, config = events_for(data, privacy), settings.on_card()
     trust: dict[str, Any] = {
         "format": "privet-trust/1",
         "method": settings.rule,
@@ -42,7 +42,7 @@ def stated(federation: Federation, *, ledger: Ledger, run_id: str, secret: bool)
         "data": data_facts(data),
         "privacy": [],
         "withheld": _withheld(privacy, secret=secret),
-        "tuning": DECLARED.to_json(),
+        "tuning": tuning_of(None, data.name, config).to_json(),
         "mechanism": mechanism_of(federation),
         FEDERATION: _facts(federation),
         "events": [{"label": label, "event": to_json(event)} for label, event in events],
@@ -56,7 +56,7 @@ def stated(federation: Federation, *, ledger: Ledger, run_id: str, secret: bool)
             ledger=ledger,
             run_id=run_id,
             init_seed=None if settings.model == CUSTOM else settings.init_seed,
-            config=settings.on_card(),
+            config=config,
         ),
     }
     if privacy is not None and secret:
