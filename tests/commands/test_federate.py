@@ -68,6 +68,7 @@ def test_traces_are_written_edited_and_read(capsys, tmp_path):
     assert run("federate", "show", out, "--json") == 0
     assert json.loads(capsys.readouterr().out)["clients_that_took_part"] == 19
     assert run("federate", "traces", "--out", file) == 2
+    assert run("federate", "traces", "--out", tmp_path / "none.csv", "--clients", "0") == 2
     assert "the file exists" in capsys.readouterr().err
 
 
@@ -115,6 +116,8 @@ def test_rules_are_listed_with_what_they_allow(capsys):
         (("fedsgd",), "unknown rule"),
         (("flsys", "--pool", "5", "--epsilon", "8"), "--public-pool"),
         (("flsys", "--traces", "nowhere.csv"), "no such file of traces"),
+        (("flsys", "--rate", "0.2", "--epsilon", "3"), "no such setting: got rate"),
+        (("flsys", "--clip", "3"), "details of privacy without a target"),
         (("fedavg", "--cohort", "0"), "at least 1"),
         (("flsys", "--dropout", "1"), "bad dropout"),
         (("flsys", "--clients", "2000"), "bad number of clients"),

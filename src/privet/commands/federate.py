@@ -54,7 +54,7 @@ def simulate(
     Example: privet federate simulate flsys --data digits --clients 100 --skew 0.3 --rounds 20
     --out runs/together
 
-    Example: privet federate simulate fedavg --rate 0.1 --data digits --clients 300 --rounds 60
+    Example: privet federate simulate fedavg --rate 0.2 --data activities --rounds 40
     --epsilon 8 --out runs/private
 
     Example: privet federate simulate flsys --traces phones --seconds 21600 --dropout 0.3
@@ -141,7 +141,8 @@ def _lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = [
         (
             f"round {reading['round']}",
-            f"{100 * reading['test_accuracy']:.1f} %, after {reading['hours']:.1f} h of the clock",
+            f"{100 * reading['test_accuracy']:.1f} %, after {_duration(reading['hours'])} of the"
+            " clock",
         )
         for reading in found["rounds"]
     ]
@@ -155,6 +156,13 @@ def _lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         *_spending(found),
         ("picture", str(found["picture"])),
     ]
+
+
+def _duration(hours: float) -> str:
+    """In hours; rounds that are shorter in minutes or seconds."""
+    if hours >= 1:
+        return f"{hours:.1f} h"
+    return f"{60 * hours:.1f} min" if 60 * hours >= 1 else f"{3600 * hours:.1f} s"
 
 
 def _spending(found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -216,8 +224,12 @@ def traces(
     seed
         Of the draws; public.
     """
+    from privet.errors import InputError
     from privet.federation.trace_files import write
     from privet.federation.traces import drawn
 
+    for name, value in (("clients", clients), ("days", days)):
+        if value < 1:
+            raise InputError(f"bad {name}", got=value, expected="a whole number, at least 1")
     written = write(out_file, drawn(clients, days=days, seed=seed))
     out.print(f"{written} stretches of {clients} phones in {out_file}", highlight=False)

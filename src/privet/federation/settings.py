@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from inspect import signature
 from typing import Any, ClassVar, Final, Self, final, get_args, get_type_hints
 
 from privet.data.dataset import Dataset
@@ -32,6 +33,8 @@ _OF_PRIVACY: Final = (
     "divisor",
     "noise_seed",
 )
+
+_ONLY_PRIVATE: Final = ("delta", "clip", "bands", "apart")  # with defaults; without privacy unused
 
 
 @final
@@ -136,6 +139,12 @@ class FederationSettings:
                 raise InputError(f"bad {name}", got=value, expected="a whole number, at least 1")
         self._check_population()
         self._check_privacy()
+        if self.cohort is not None and self.rate is not None:
+            raise InputError(
+                "two ways to choose the clients of a round",
+                got=f"cohort {self.cohort} and rate {self.rate:g}",
+                fix="leave out --cohort, or --rate",
+            )
         self.made_rule()
         self.work()
 
@@ -162,7 +171,8 @@ class FederationSettings:
         quorum, patient = self.quorum, self.patient
         if self.epsilon is not None:
             quorum = 0 if quorum is None and self.rule == "flsys" else quorum
-            patient = True if patient is None and self.rate is not None else patient
+            samples = self.rate is not None and "patient" in signature(RULES[self.rule]).parameters
+            patient = True if patient is None and samples else patient
         return rule_named(
             self.rule,
             seconds=self.seconds,
@@ -264,7 +274,8 @@ class FederationSettings:
     def _check_privacy(self) -> None:
         if self.epsilon is None:
             asked = [n for n in ("times", "divisor", "noise_seed") if getattr(self, n) is not None]
-            if asked or self.bands > 1 or self.apart > 1:
+            changed = any(getattr(self, n) != getattr(type(self), n) for n in _ONLY_PRIVATE)
+            if asked or changed:
                 raise InputError(
                     "details of privacy without a target", fix="give --epsilon, or leave them out"
                 )

@@ -54,7 +54,7 @@ def _rows(trust: Mapping[str, Any]) -> Iterator[tuple[str, Words]]:
     notes = [note for note in (sampler_note(trust), ", ".join(unusual(trust))) if note]
     yield from _privacy_rows(trust, taken=len(notes))
     yield from _caution_row(trust)
-    yield "mechanism", _plain(_mechanism(trust.get("mechanism") or {}))
+    yield "mechanism", _plain(_mechanism(trust.get("mechanism") or {}, "federation" in trust))
     yield from (("", _plain(note)) for note in notes)
     yield from ((part, _plain(text, _ONE_LINE)) for part, text in card.fixed_parts(trust))
     tuning = card.tuning(trust)
@@ -142,7 +142,9 @@ def _measured(trust: Mapping[str, Any], name: str) -> str:
     return f"{count} result(s), see the report" if count else "not measured"
 
 
-def _mechanism(mechanism: Mapping[str, Any]) -> str:
+def _mechanism(mechanism: Mapping[str, Any], federated: bool) -> str:
+    if mechanism.get("noise") == "none" and federated:
+        return f"{figures.value_text(mechanism.get('steps'))} rounds, without clipping and noise"
     if mechanism.get("noise") == "none":
         steps, batch = (figures.value_text(mechanism.get(name)) for name in ("steps", "batch"))
         return f"{steps} steps of {batch}, without clipping and noise"
