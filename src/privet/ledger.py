@@ -285,10 +285,7 @@ class Ledger:
         unit = self.unit(name)
         for other in self._related(name):
             theirs = self.unit(other)
-            counted = self._cap(other) is not None or any(
-                run.committed and run.step_event != dp.NonPrivateDpEvent()
-                for run in self._runs("WHERE dataset = ?", other)
-            )
+            counted = self._cap(other) is not None or self.spent_privately(other)
             if theirs != unit and counted:
                 raise OtherUnit(
                     f"the records of '{name}' are in the ledger as '{other}', with another unit",
@@ -297,6 +294,13 @@ class Ledger:
                     fix=f"declare it with {theirs.options}, or keep a ledger of its own "
                     "(PRIVET_HOME) where what was spent before need not count",
                 )
+
+    def spent_privately(self, name: str) -> bool:
+        """Whether anything with an end was spent under this name, or is reserved."""
+        return any(
+            run.committed and run.step_event != dp.NonPrivateDpEvent()
+            for run in self._runs("WHERE dataset = ?", name)
+        )
 
     def charge(self, run_id: str, step: int) -> None:
         """Charge turn number `step` (from 0) before its output is used; repeating is harmless."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from privet.errors import InputError
 from privet.federation import Capped, Coordinator, Sampled, Update, UserPrivacy, rule_named
-from privet.federation.coordinator import Answer, Closing
+from privet.federation.coordinator import Accept, Answer, Closing
 from privet.privacy.randomness import SecretStream
 
 START = torch.zeros(3)
@@ -21,7 +21,9 @@ def _update(client: str, value: float, version: int = 0) -> Update:
     return Update(client=client, base_version=version, change=torch.full((3,), value))
 
 
-def _private(z: float = 1.0, *, rounds: int = 10, **cap: int) -> Coordinator:
+def _private(
+    z: float = 1.0, *, rounds: int = 10, accept: Accept | None = None, **cap: int
+) -> Coordinator:
     privacy = UserPrivacy(clip=1.0, multiplier=z, participation=Capped(**cap), divisor=4.0)
     return Coordinator(
         START,
@@ -29,6 +31,7 @@ def _private(z: float = 1.0, *, rounds: int = 10, **cap: int) -> Coordinator:
         rounds=rounds,
         privacy=privacy,
         stream=SecretStream(bytes(32)),
+        accept=accept,
     )
 
 
@@ -181,6 +184,17 @@ class TestPrivacy:
             c.advance(10.0 * step)
             answers.append(c.ask("a"))
         assert answers == [Answer.TOO_SOON, Answer.TOO_SOON, Answer.ACCEPTED]
+
+    def test_steps_that_were_not_published_were_made_and_count(self) -> None:
+        """Separation is counted in noisy sums, which correlated noise links, not in versions."""
+        c = _private(times=5, apart=3, accept=lambda _: False)
+        answers = []
+        for step in range(5):
+            answers.append(c.ask("a"))
+            c.receive(_update("a", 1.0), 10.0 * step + 1)
+            c.advance(10.0 * (step + 1))
+        a, no = Answer.ACCEPTED, Answer.TOO_SOON
+        assert (c.version, answers) == (0, [a, no, no, a, no])
 
     @pytest.mark.parametrize("rule", ["median", "krum", "trimmed-mean"])
     def test_no_rule_that_one_update_can_move_at_will(self, rule: str) -> None:

@@ -47,7 +47,7 @@ def test_a_private_federation_states_what_a_client_pays(make_data, book, quick, 
     assert release.privacy.epsilon == pytest.approx(epsilon_of(event, 1e-4))
     assert 1.99 < release.privacy.epsilon <= 2.0
     assert (release.privacy.unit, release.privacy.adjacency) == (
-        "client (of 8 made up: no skew, seed 0)",
+        "client (of 8 made up of made-up: no skew, seed 0)",
         "add-remove",
     )
     run = only_run(book)
@@ -173,6 +173,31 @@ def test_records_that_were_dealt_otherwise_are_refused(make_data, book, quick):
     simulate(make_data(), ledger=book, **quick | PRIVATE | {"clients": 10})
     with pytest.raises(OtherUnit, match="deal them out as before"):
         simulate(make_data(), ledger=book, **quick | PRIVATE | {"clients": 9})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda make, all_: (make(), {"skew": 0.3000000001}),
+        lambda make, all_: (
+            make(name="made-up/first", train=all_.part(np.arange(80) < 40), nominal_size=40),
+            {},
+        ),
+        lambda make, all_: (make(train=all_.part(np.arange(80)[::-1])), {}),
+        lambda make, all_: (make(train=all_.part(np.arange(79))), {}),
+    ],
+    ids=["nearly the same skew", "half of the records", "another order", "one record fewer"],
+)
+def test_no_two_deals_pass_for_one(make_data, book, quick, other):
+    """A client of one deal is spread over many of the other: their epsilons do not add up."""
+    first, private = make_data(), {"epsilon": 2.0, "skew": 0.3}
+    simulate(first, ledger=book, **quick, **private)
+    data, changed = other(make_data, first.train)
+    before = {name: len(book.snapshots(name)) for name in book.names()}
+    with pytest.raises(OtherUnit):
+        simulate(data, ledger=book, **quick, **(private | changed))
+    assert {name: len(book.snapshots(name)) for name in book.names()} == before
+    simulate(first, ledger=book, **quick, **private)  # the same deal again adds up
 
 
 def test_known_noise_earns_no_epsilon(make_data, book, quick, tmp_path):

@@ -80,7 +80,7 @@ def test_the_unit_bears_the_deal_in_its_name():
         FederationSettings(clients=8, pool=3),
         FederationSettings(clients=8, init_seed=1),
     ]
-    assert len({dealt_unit(deal) for deal in deals}) == len(deals)
+    assert len({dealt_unit(deal, "made-up") for deal in deals}) == len(deals)
     assert len({dealt_name(deal) for deal in deals}) == len(deals)
 
 

@@ -9,7 +9,9 @@ import pytest
 from privet.data.dataset import Bounds, Split
 from privet.errors import InputError
 from privet.federation.fitting import simulate
+from privet.federation.settings import FederationSettings
 from privet.ledger import Ledger
+from privet.privacy.participation import adjacencies
 from privet.verification.books import check_ledger
 from privet.verification.federation import check_facts, check_federation
 from privet.verification.form import require_form
@@ -31,6 +33,7 @@ PLACES = {
     "federation": lambda card: card["federation"],
     "config": lambda card: card["provenance"]["config"],
     "data": lambda card: card["data"],
+    "provenance": lambda card: card["provenance"],
     "figure": lambda card: card["privacy"][0],
 }
 
@@ -110,9 +113,16 @@ def test_a_card_without_privacy_holds_and_is_checked(made, house, against):
         ("config", "quorum", 2, "by_clock False follows"),
         ("config", "noise_seed", 3, "known seed 3, and yet an epsilon"),
         ("config", "clients", 9, "9 clients were dealt to"),
-        ("config", "skew", 0.5, "dealt was client (of 8 made up: skew 0.5"),
+        ("config", "skew", 0.5, "dealt was client (of 8 made up of made-up: skew 0.5"),
         ("config", "rule", "fedprox", "the rule was fedprox"),
         ("data", "unit", "client", "the unit is stated as client"),
+        ("data", "name", "other", "the data are stated as other"),
+        ("data", "grouped", False, "nothing says whose records"),
+        ("provenance", "init_seed", 5, "seed 0 follow from the settings, 5 is stated"),
+        ("config", "model", "custom", "seed None follow from the settings, 0 is stated"),
+        ("mechanism", "contribution", 9, "contribution 1 follows"),
+        ("mechanism", "precision", "bf16", "precision float32 follows"),
+        ("", "analysis", "paper", "no paper's claim is known of a federation"),
         ("data", "nominal_size", 80, "nominal size 80"),
         ("figure", "adjacency", "zero-out", "nothing is proved for zero-out"),
         ("figure", "sampler", "server-sampled", "speaks of server-sampled clients"),
@@ -123,6 +133,38 @@ def test_a_card_without_privacy_holds_and_is_checked(made, house, against):
 def test_what_contradicts_it_is_found(capped, against, place, name, value, said):
     PLACES[place](capped)[name] = value
     assert said in against(check_federation(capped))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("sampled", {"patient": False}, "that is not patient"),
+        ("sampled", {"quorum": 2}, "a quorum where the server samples"),
+        ("capped", {"rule": "median"}, "expected a sum of clipped updates"),
+        ("banded", {"apart": 1}, "at most 1 bands"),
+    ],
+)
+def test_a_card_of_what_no_coordinator_begins_with_is_found(made, against, name, changes, said):
+    """Also where every other part of the card was brought into line: nothing is proved of it."""
+    card = restated(made(name, CASES[name]), changes)
+    assert said in against(check_federation(card))
+
+
+def restated(card, changes):
+    """With other settings, and all that follows from them restated, figures included."""
+    config, facts, mechanism = card["provenance"]["config"], card["federation"], card["mechanism"]
+    config |= changes
+    facts["rule"] = card["method"] = config["rule"]
+    facts["by_clock"] = (
+        FederationSettings(**{key: value for key, value in config.items() if key != "precision"})
+        .made_rule()
+        .pacing.by_clock
+    )
+    mechanism |= {key: value for key, value in changes.items() if key in mechanism}
+    for figure in card["privacy"]:
+        figure["adjacency"] = str(adjacencies(by_clock=facts["by_clock"])[0])
+    card["privacy"] = card["privacy"][:1]
+    return card
 
 
 def test_self_selection_passed_off_as_sampling_is_found(capped, made, against):
@@ -146,6 +188,15 @@ def test_an_assumption_that_is_left_out_is_found(capped, against, gone):
     figure = capped["privacy"][0]
     figure["assumptions"] = [a for a in figure["assumptions"] if gone not in a]
     assert gone in against(check_grounds(capped))
+
+
+def test_a_card_says_that_times_are_shown_where_clients_move_them(capped, made, against):
+    assert not any("is not protected" in said for said in capped["privacy"][0]["assumptions"])
+    card = made("buffer", CASES["buffer"])
+    assert any("is not protected" in said for said in card["privacy"][0]["assumptions"])
+    figure = card["privacy"][0]
+    figure["assumptions"] = [a for a in figure["assumptions"] if "is not protected" not in a]
+    assert "not stated: 'when a client takes part" in against(check_grounds(card))
 
 
 def test_a_public_pool_is_among_the_assumptions(made):

@@ -53,6 +53,10 @@ OWN_RECORDS_ALONE: Final = (
     "what a client sends follows from its own records, from what was published and from public"
     " draws"
 )
+TIMES_ARE_SHOWN: Final = (
+    "when a client takes part, and what that tells of how many records it has, is not protected:"
+    " neighbours differ in what is sent alone"
+)
 MADE_UP_CLIENTS: Final = "records were dealt out to clients; a client is protected as it was dealt"
 PUBLIC_POOL: Final = "the records that all clients are given are public: {statement}"
 
@@ -95,6 +99,8 @@ def _of_this_one(trust: Mapping[str, Any]) -> Iterator[str]:
 def _of_a_federation(trust: Mapping[str, Any]) -> Iterator[str]:
     facts = trust[FEDERATION]
     yield from (TRUSTED_SERVER, KEPT_NUMBERS, OWN_RECORDS_ALONE)
+    if not facts["by_clock"]:
+        yield TIMES_ARE_SHOWN
     if trust["provenance"]["init_seed"] is None:
         yield PUBLIC_START
     if facts["made_up"]:

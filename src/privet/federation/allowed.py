@@ -1,7 +1,7 @@
 """Combinations that cannot be right, refused before a client is asked for anything."""
 
 from privet.errors import InputError
-from privet.federation.gathering import Gathering
+from privet.federation.gathering import Gathering, StreamingMean
 from privet.federation.pacing import Buffer, Cohort
 from privet.federation.rule import Rule
 from privet.federation.user_privacy import UserPrivacy
@@ -43,7 +43,7 @@ def _require_summable(rule: Rule, gathering: Gathering) -> None:
 
 
 def _require_private(rule: Rule, gathering: Gathering, privacy: UserPrivacy) -> None:
-    if not gathering.streaming:
+    if not isinstance(gathering, StreamingMean):  # no other is known to be a sum
         raise InputError(
             f"privacy for the user with '{rule.name}'",
             got="a rule by which one update can move the result at will",

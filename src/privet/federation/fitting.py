@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from privet.data.dataset import Dataset
+from privet.data.identity import set_digest
 from privet.engine.account import RunAccount
 from privet.engine.arguments import require_dataset
 from privet.engine.checkpoint import keys_of, randomness_from
@@ -32,7 +33,7 @@ from privet.federation.settings import FederationSettings
 from privet.federation.spent import both_ways, spent_by_clients
 from privet.federation.user_privacy import UserPrivacy
 from privet.files import write_atomically, write_json
-from privet.ledger import Ledger, OtherUnit
+from privet.ledger import Ledger, OtherUnit, default_ledger_path
 from privet.privacy.accounting import DpEvent
 from privet.privacy.participation import FEDERATION, adjacencies
 from privet.privacy.randomness import Randomness
@@ -85,6 +86,9 @@ def simulate(
         "data": reference,
         "threads": torch.get_num_threads(),
     }
+    ledger = ledger if ledger is not None else Ledger(default_ledger_path())
+    if settings.clients is not None:
+        _require_same_deal(population.data, ledger)
     try:
         books = Books.begin(record, population.data, out=out, ledger=ledger)
     except OtherUnit as error:
@@ -133,6 +137,19 @@ def _with_own_network(options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("model") is not None:
         raise InputError("two models", got=f"'{options['model']}' and a network", fix="give one")
     return {**options, "model": CUSTOM}
+
+
+def _require_same_deal(data: Dataset, ledger: Ledger) -> None:
+    """Records that changed are dealt out otherwise, also where all settings are the same."""
+    if data.name not in ledger.names():
+        return
+    spent = ledger.spent_privately(data.name)
+    if spent and set_digest(data, ledger.digest_key) not in ledger.snapshots(data.name):
+        raise OtherUnit(
+            f"the records of '{data.name}' are not those that were dealt out under this name",
+            expected="the same records in the same order: others make other clients",
+            fix="load them as they were, or keep a ledger of its own (PRIVET_HOME)",
+        )
 
 
 def _dealt_otherwise(error: OtherUnit) -> OtherUnit:

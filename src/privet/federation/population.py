@@ -160,7 +160,7 @@ def _of_clients(data: Dataset, hands: Sequence[Rows], settings: FederationSettin
         name=f"{data.name}/{dealt_name(settings)}",
         train=Split(x=data.train.x[rows], y=data.train.y[rows], units=owner),
         nominal_size=len(hands),
-        unit=dealt_unit(settings),
+        unit=dealt_unit(settings, data.name),
     )
 
 
@@ -172,15 +172,22 @@ def dealt_name(settings: FederationSettings) -> str:
         ("pool", settings.pool),
         ("seed", settings.init_seed),
     )
-    parts = [f"-{name}-{value:g}" for name, value in said if value]
+    parts = [f"-{name}-{_exactly(value)}" for name, value in said if value]
     return f"{settings.clients}-clients{''.join(parts)}"
 
 
-def dealt_unit(settings: FederationSettings) -> str:
-    """What a made-up client is called, by the deal."""
-    mix = "no skew" if settings.skew is None else f"skew {settings.skew:g}"
+def dealt_unit(settings: FederationSettings, name: str) -> str:
+    """What a made-up client is called, by the deal and the data that were dealt."""
+    mix = "no skew" if settings.skew is None else f"skew {_exactly(settings.skew)}"
     lacking = f", {settings.lacking} classes lacking" if settings.lacking else ""
     pool = f", beside a pool of {settings.pool}" if settings.pool else ""
     return (
-        f"client (of {settings.clients} made up: {mix}{lacking}{pool}, seed {settings.init_seed})"
+        f"client (of {settings.clients} made up of {name}:"
+        f" {mix}{lacking}{pool}, seed {settings.init_seed})"
     )
+
+
+def _exactly(value: float) -> str:
+    """Short where that is the number; two deals must never bear one name."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)

@@ -11,14 +11,18 @@ from dataclasses import fields
 from typing import Any, Final
 
 from privet.errors import InputError
-from privet.federation.population import dealt_unit
+from privet.federation.allowed import require_allowed
+from privet.federation.population import dealt_name, dealt_unit
 from privet.federation.settings import FederationSettings
+from privet.federation.user_privacy import UserPrivacy
 from privet.privacy.accounting import LEAST_MULTIPLIER, DpEvent
 from privet.privacy.events import from_json
 from privet.privacy.participation import FEDERATION, adjacencies, participation_of
+from privet.release import CUSTOM
 from privet.verification.finding import Finding
 from privet.verification.settings import LEFT_UNUSED
 from privet.verification.statements import TOLERANCE, events_of, proved
+from privet.verification.unprotected import PAPER
 
 EXACT: Final = 1e-9
 
@@ -37,7 +41,7 @@ def check_federation(trust: Mapping[str, Any]) -> Iterator[Finding]:
     )
     yield Finding.of(
         "settings match the mechanism",
-        [*_restated(trust), *_target(trust)],
+        [*_restated(trust), *_target(trust), *_refused(trust)],
         otherwise="as asked for",
     )
     yield check_facts(trust)
@@ -89,6 +93,8 @@ def _restated(trust: Mapping[str, Any]) -> Iterator[str]:
         "steps_run": asked.rounds,
         "clip_norm": asked.clip,
         "normaliser": asked.divisor,
+        "contribution": 1,
+        "precision": trust["provenance"]["config"].get("precision"),
     }
     for name, value in expected.items():
         if not _same(value, mechanism.get(name)):
@@ -98,6 +104,23 @@ def _restated(trust: Mapping[str, Any]) -> Iterator[str]:
         yield f"{asked.bands} bands were asked for, others are stated"
     if asked.noise_seed is not None and not trust["withheld"]:
         yield f"noise from the known seed {asked.noise_seed}, and yet an epsilon is stated"
+
+
+def _refused(trust: Mapping[str, Any]) -> Iterator[str]:
+    """What the coordinator would not have begun with: no proof covers it, whatever is stated."""
+    asked, mechanism = _asked(trust), trust["mechanism"]
+    rule = asked.made_rule()
+    try:
+        privacy = UserPrivacy(
+            clip=mechanism["clip_norm"],
+            multiplier=mechanism["noise_multiplier"],
+            participation=participation_of(mechanism),
+            divisor=mechanism["normaliser"],
+            bands=tuple(mechanism["bands"]) or (1.0,),
+        )
+        require_allowed(rule, rule.gathering(1), privacy, secure_sum=False, rounds=asked.rounds)
+    except InputError as error:
+        yield str(error)
 
 
 def _same(here: Any, there: Any) -> bool:
@@ -138,14 +161,35 @@ def _facts(trust: Mapping[str, Any]) -> Iterator[str]:
     for name, value in expected.items():
         if facts.get(name) != value:
             yield f"{name} {value} follows from the settings, {facts.get(name)} is stated"
+    yield from _of_the_start(trust, asked)
+    if trust["analysis"] == PAPER:
+        yield "a paper's analysis, and no paper's claim is known of a federation"
     if trust["method"] != asked.rule:
         yield f"the method is stated as {trust['method']}, the rule was {asked.rule}"
     if facts["by_clock"] and facts["sums"] != facts["rounds"]:
         yield f"{facts['sums']} sums of {facts['rounds']} rounds that all end by the clock"
     if not 0 <= facts["sums"] <= facts["rounds"]:
         yield f"{facts['sums']} sums in {facts['rounds']} rounds"
+    if not data["grouped"]:
+        yield "clients are the units, and nothing says whose records are whose"
     if asked.clients is not None:
-        if data["unit"] != dealt_unit(asked):
-            yield f"the unit is stated as {data['unit']}, dealt was {dealt_unit(asked)}"
-        if data["nominal_size"] != asked.clients:
-            yield f"{asked.clients} clients were dealt to, nominal size {data['nominal_size']}"
+        yield from _dealt(data, asked)
+
+
+def _of_the_start(trust: Mapping[str, Any], asked: FederationSettings) -> Iterator[str]:
+    """First weights that no seed here makes are public by assumption alone."""
+    seed = None if asked.model == CUSTOM else asked.init_seed
+    if trust["provenance"]["init_seed"] != seed:
+        stated = trust["provenance"]["init_seed"]
+        yield f"first weights of seed {seed} follow from the settings, {stated} is stated"
+
+
+def _dealt(data: Mapping[str, Any], asked: FederationSettings) -> Iterator[str]:
+    """Of made-up clients: the deal is in the name of the data and of the unit."""
+    whole, slash, deal = data["name"].rpartition("/")
+    if not slash or deal != dealt_name(asked):
+        yield f"the data are stated as {data['name']}, the deal was {dealt_name(asked)}"
+    if data["unit"] != dealt_unit(asked, whole):
+        yield f"the unit is stated as {data['unit']}, dealt was {dealt_unit(asked, whole)}"
+    if data["nominal_size"] != asked.clients:
+        yield f"{asked.clients} clients were dealt to, nominal size {data['nominal_size']}"
