@@ -12,7 +12,8 @@
         o <- o + logit r - logit of how often their cells are filled
 
 Rows that are made are fed back, so that a turn changes what the next one sees. A column whose
-counts are not more than noise alone, in all, stays as it is: of few patients they say nothing.
+filled cells are counted as no more than noise alone would be stays as it is: of few patients, and
+of what is hardly ever measured, counts say nothing.
 
 Guarantee: post-processing. It is handed a maker, noisy counts and public numbers: no record.
 """
@@ -39,7 +40,7 @@ from privet.synthesis.record_terms import CODERS, RecordTerms
 
 TURNS: Final = 4
 LEAST: Final = 1e-4  # of chances
-HEARD: Final = 3.0  # deviations of its noise, which the sum of a column's counts must be above
+HEARD: Final = 3.0  # deviations of its noise, which the count of a column's filled cells must pass
 
 
 @final
@@ -75,15 +76,16 @@ def wanted(counts: Tensor, noise: float, counted: Counts, schema: Schema) -> lis
     ordered = [isinstance(feature, Numeric) for feature in schema.temporal]
     kinds = [(flag, RARE) for flag in ordered] + [(True, RARE_GAP)] * 2
     columns = zip(counted.split(counts), counted.noises(noise), kinds, strict=True)
-    return [
-        Wanted(
-            shares=shares(column[1:], own, ordered=flag, rare=rare),
-            filled=_chance(column[1:].sum() / column.sum()),
-        )
-        if column.sum() > HEARD * own * math.sqrt(len(column))
-        else None
-        for column, own, (flag, rare) in columns
-    ]
+    return [_wanted(column, own, ordered=flag, rare=rare) for column, own, (flag, rare) in columns]
+
+
+def _wanted(column: Tensor, noise: float, *, ordered: bool, rare: float) -> Wanted | None:
+    """Of one column, whose code 0 is an empty cell."""
+    bins = column[1:]
+    if bins.sum() <= HEARD * noise * math.sqrt(len(bins)):
+        return None
+    filled = _chance(bins.sum() / column.sum().clamp_min(noise))
+    return Wanted(shares=shares(bins, noise, ordered=ordered, rare=rare), filled=filled)
 
 
 @torch.no_grad()
