@@ -25,6 +25,7 @@ def main():
 def record_of(found, asked):
     """What is kept of the results."""
     duels = found["contest"]["rivals"]
+    cells = [name for row in found["rows"] for name in row["cells"]]
     counted = ("rival", "ahead", "won", "ties", "lost")
     return {
         "what": found["what"],
@@ -41,7 +42,7 @@ def record_of(found, asked):
         "duels": [{key: duel[key] for key in counted} for duel in duels],
         "claims": found["claims"],
         "rankings": found["rankings"],
-        "training": [training(asked.folder, name) for row in found["rows"] for name in row["cells"]],
+        "training": [training(asked.folder, name) for name in cells],
     }
 
 
