@@ -288,6 +288,8 @@ def require_finished(folder: Path) -> None:
 def export(folder: str | Path, destination: str | Path) -> Path:
     """Copy what may leave, and nothing of `internal/`, to a new folder."""
     folder, destination = Path(folder), Path(destination)
+    if not folder.is_dir():
+        raise InputError("no such release", got=folder, expected="a folder made by privet")
     require_finished(folder)
     require_whole(folder)
     read_json(folder / MANIFEST)

@@ -226,6 +226,10 @@ BAD_FITS = {
     "no such schema": (("--data", "stays.csv", "--schema", "no.toml", "--epsilon", 1), "no.toml"),
     "a schema for a named source": (("--schema", "stays.toml", "--epsilon", 1), "of its own"),
     "a bad delta": (("--delta", 2, "--epsilon", 1), "delta"),
+    "a setting that cannot be, before anything is read": (
+        ("--data", "no.csv", "--schema", "no.toml", "--epsilon", 1, "--holdout", 2),
+        "bad holdout",
+    ),
     "an unknown method": (("--epsilon", 1), "did you mean 'autoregressive'"),
 }
 

@@ -137,5 +137,13 @@ def test_quick_passes_follow_from_public_sizes():
     assert quick_epochs(large) == 1.0
 
 
+def test_a_quick_fit_as_published_has_no_larger_batch_than_patients_are_left(ledger):
+    """Of 100, a fifth are set aside: 80 are fewer than the usual batch of a first look."""
+    few = simulate(100)
+    few = replace(few, schema=replace(few.schema, max_steps=3)).first_steps(3)
+    release = fit("vae", few, analysis="none", quick=True, holdout=0.2, ledger=ledger)
+    assert release.trust["mechanism"]["batch"] == 80
+
+
 def test_every_method_is_sound_first():
     assert all(next(iter(method.analyses)) == "sound" for method in METHODS.values())

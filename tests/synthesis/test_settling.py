@@ -155,6 +155,7 @@ def test_gaps_are_rare_later_than_values_and_categories_are_not_smoothed():
     """Of a noisy histogram, each column as `shares` has it: its noise, its order, what is rare."""
     counted = Counts(RowSizes.of(SCHEMA))
     counts = 5 * torch.rand(counted.width, generator=drawing(0))
+    counts[1 + np.cumsum([0, *counted.widths[:-1]])] += 10  # more than noise, in every column
     for column, own, noise, place in zip(
         wanted(counts, 1.0, counted, SCHEMA),
         counted.split(counts),
@@ -167,6 +168,27 @@ def test_gaps_are_rare_later_than_values_and_categories_are_not_smoothed():
         assert torch.equal(column.shares, expected)
         other = shares(own[1:], noise, ordered=not ordered)
         assert len(other) < 3 or not torch.allclose(column.shares, other)
+
+
+def test_noise_alone_says_nothing_of_any_column():
+    """Of few patients counts are noise: an odds or a histogram of it would be made up."""
+    counted = Counts(RowSizes.of(SCHEMA))
+    noise = torch.randn(counted.width, generator=drawing(0))
+    assert all(column is None for column in wanted(noise, 1.0, counted, SCHEMA))
+    heard = noise + 4.0  # deviations, in every bin
+    assert all(column is not None for column in wanted(heard, 1.0, counted, SCHEMA))
+
+
+def test_a_column_that_nothing_is_said_of_stays_as_it_is():
+    columns, maker = any_columns(ONE_ROW), maker_of(ONE_ROW)
+    before = {name: value.clone() for name, value in maker.levels.state_dict().items()}
+    settle(maker, [None, *columns[1:]], stays=400, seed=0)
+    after = maker.levels.state_dict()
+    assert before.keys() == after.keys()
+    for name in ("cuts", "odds"):
+        same = [torch.equal(a, b) for a, b in zip(before[name], after[name], strict=True)]
+        assert same[0]
+        assert not any(same[1 : len(ONE_ROW.temporal)])
 
 
 class NoRecords:

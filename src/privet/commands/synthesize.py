@@ -101,11 +101,12 @@ def fit(
     """
     from privet.engine.ranks import Ranks
     from privet.guarantee import check_target
-    from privet.synthesis.fitting import find_method
     from privet.synthesis.fitting import fit as learn
-    from privet.training.registry import require_target
+    from privet.synthesis.fitting import settings_of
 
-    require_target(find_method(method), epsilon, delta, analysis)
+    chosen = {**options.given(), **family.given(), **published.given()}
+    # Before records are read, which may take long.
+    settings_of(method, epsilon=epsilon, delta=delta, analysis=analysis, **chosen)
     if epsilon is not None:
         check_target(epsilon, 1e-5 if delta is None else delta)
     told = Told(name=data, data_dir=data_dir, schema=schema, static=static, layout=layout)
@@ -124,9 +125,7 @@ def fit(
             out=out,
             watch=watch,
             reference=told.reference(),
-            **options.given(),
-            **family.given(),
-            **published.given(),
+            **chosen,
         )
     if ranks.leads:
         _show(release.trust, out, as_json=json)

@@ -26,6 +26,7 @@ from privet.training.registry import SOUND, Method, Variant, find_in, foreign, r
 from privet.training.unprotected import Unprotected
 
 NONE: Final = "none"
+RUN: Final = frozenset({"out", "ledger", "watch", "reference"})  # no settings: of one run
 QUICK_BATCH: Final = 128
 QUICK_CELLS: Final = 2.5e7  # what two cores learn from in about a minute
 
@@ -94,18 +95,33 @@ def fit(
     """
     _require_records(records)
     chosen = require_target(find_method(method), epsilon, delta, analysis)
-    unknown = set(options) - chosen.options - {"out", "ledger", "watch", "reference"}
+    given = {name: value for name, value in options.items() if name not in RUN}
+    settings = settings_of(method, epsilon=epsilon, delta=delta, analysis=analysis, **given)
+    part = parted(records, settings.holdout)[0]
+    if quick:
+        first = quick_settings(chosen.settings, records.schema, part.schema.nominal_size)
+        given = first | given
+        settings = settings_of(method, epsilon=epsilon, delta=delta, analysis=analysis, **given)
+    rest = {name: value for name, value in options.items() if name in RUN}
+    return chosen.run(coded_dataset(part), settings, **rest)
+
+
+def settings_of(
+    method: str,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    analysis: str | None = None,
+    **options: Any,
+) -> Any:
+    """Of a method, as asked for: what no record is needed for is checked, and refused here."""
+    chosen = require_target(find_method(method), epsilon, delta, analysis)
+    unknown = set(options) - chosen.options
     if unknown:
         raise foreign(METHODS, method, sorted(unknown), chosen)
-    given = {name: value for name, value in options.items() if name in chosen.options}
     target = {"epsilon": epsilon, "delta": delta}
-    given |= {name: value for name, value in target.items() if value is not None}
-    if quick:
-        given = quick_settings(chosen.settings, records.schema) | given
-    settings = chosen.settings(**given)
-    rest = {name: value for name, value in options.items() if name not in chosen.options}
-    data = coded_dataset(parted(records, settings.holdout)[0])
-    return chosen.run(data, settings, **rest)
+    given = {name: value for name, value in target.items() if value is not None}
+    return chosen.settings(**options | given)
 
 
 def resume(
@@ -119,11 +135,14 @@ def resume(
     return find_method(method).under(analysis).resume(out, data, **options)
 
 
-def quick_settings(kind: type[Any], schema: Schema) -> dict[str, Any]:
-    """Of a first look; as published, batches are small and rows are made one after the other."""
+def quick_settings(kind: type[Any], schema: Schema, patients: int) -> dict[str, Any]:
+    """Of a first look, at so many patients that nobody set aside.
+
+    As published, batches are small and rows are made one after the other.
+    """
     if not issubclass(kind, AsPublished):
         return {"epochs": quick_epochs(schema)}
-    return {"epochs": 1.0, "batch": min(QUICK_BATCH, schema.nominal_size), "model": kind.small()}
+    return {"epochs": 1.0, "batch": min(QUICK_BATCH, patients), "model": kind.small()}
 
 
 def quick_epochs(schema: Schema) -> float:

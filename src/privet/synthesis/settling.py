@@ -11,11 +11,15 @@
         c <- the quantiles of their drawn values at the cumulated p
         o <- o + logit r - logit of how often their cells are filled
 
-Rows that are made are fed back, so that a turn changes what the next one sees.
+Rows that are made are fed back, so that a turn changes what the next one sees. A column whose
+filled cells are counted as no more than noise alone would be stays as it is: of few patients, and
+of what is hardly ever measured, counts say nothing.
 
 Guarantee: post-processing. It is handed a maker, noisy counts and public numbers: no record.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -36,6 +40,7 @@ from privet.synthesis.record_terms import CODERS, RecordTerms
 
 TURNS: Final = 4
 LEAST: Final = 1e-4  # of chances
+HEARD: Final = 3.0  # deviations of its noise, which the count of a column's filled cells must pass
 
 
 @final
@@ -66,22 +71,25 @@ def noise_of_counts(terms: RecordTerms, plan: Plan, geometry: Geometry) -> float
     return noise / (scale * plan.normaliser * terms.weights.counts)
 
 
-def wanted(counts: Tensor, noise: float, counted: Counts, schema: Schema) -> list[Wanted]:
-    """What noisy mean counts, (width,) with this deviation, say of each column."""
+def wanted(counts: Tensor, noise: float, counted: Counts, schema: Schema) -> list[Wanted | None]:
+    """What noisy mean counts, (width,) with this deviation, say of each column, if anything."""
     ordered = [isinstance(feature, Numeric) for feature in schema.temporal]
     kinds = [(flag, RARE) for flag in ordered] + [(True, RARE_GAP)] * 2
     columns = zip(counted.split(counts), counted.noises(noise), kinds, strict=True)
-    return [
-        Wanted(
-            shares=shares(column[1:], own, ordered=flag, rare=rare),
-            filled=_chance(column[1:].sum() / column.sum().clamp_min(own)),
-        )
-        for column, own, (flag, rare) in columns
-    ]
+    return [_wanted(column, own, ordered=flag, rare=rare) for column, own, (flag, rare) in columns]
+
+
+def _wanted(column: Tensor, noise: float, *, ordered: bool, rare: float) -> Wanted | None:
+    """Of one column, whose code 0 is an empty cell."""
+    bins = column[1:]
+    if bins.sum() <= HEARD * noise * math.sqrt(len(bins)):
+        return None
+    filled = _chance(bins.sum() / column.sum().clamp_min(noise))
+    return Wanted(shares=shares(bins, noise, ordered=ordered, rare=rare), filled=filled)
 
 
 @torch.no_grad()
-def settle(maker: RecordMaker, columns: list[Wanted], *, stays: int, seed: int) -> None:
+def settle(maker: RecordMaker, columns: Sequence[Wanted | None], *, stays: int, seed: int) -> None:
     """Choose the maker's cut points and odds, by so many stays in each turn."""
     levels = maker.levels
     assert levels is not None
@@ -90,7 +98,8 @@ def settle(maker: RecordMaker, columns: list[Wanted], *, stays: int, seed: int) 
         generator = torch.Generator(device).manual_seed(seed + turn)
         made = maker.draw_rows(maker.draw_start(stays, generator), generator)
         for place, column in enumerate(columns):
-            _settle_column(levels, place, column, made)
+            if column is not None:
+                _settle_column(levels, place, column, made)
 
 
 def _settle_column(levels: Levels, place: int, column: Wanted, made: Made) -> None:

@@ -353,7 +353,7 @@ def foreign(
         f"'{method}' has no such setting here",
         got=", ".join(unknown),
         expected=f"with it: {', '.join(own or having)}",
-        fix="give --analysis, or leave it out" if own else "leave it out",
+        fix="name such an analysis, or leave it out" if own else "leave it out",
     )
 
 

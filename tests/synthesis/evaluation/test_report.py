@@ -54,6 +54,14 @@ def test_any_measure_alone_makes_a_page(result, name):
     assert "<svg" not in html
 
 
+def test_records_of_one_row_each_make_a_page(make_records):
+    """No value has a next one: correlations with it are none, and drawn as such."""
+    real, test, whole = (make_records(80, seed=seed) for seed in (1, 2, 3))
+    single = whole.first_steps(1)
+    html = render_fidelity_report(evaluate(real, test, single))
+    assert 'id="lag-' in html
+
+
 def test_numbers_are_short_and_nothing_is_a_dash():
     assert [number(v) for v in (None, 0.0, 0.123456, 1234.5)] == ["–", "0", "0.123", "1.23e+03"]
     assert number(2.0, "points") == "2 points"

@@ -35,7 +35,12 @@ class Table:
 
     def screen(self) -> Screen:
         """For a terminal."""
-        table = Screen(title=self.title, title_justify="left", caption=self.note or None)
+        table = Screen(
+            title=self.title,
+            title_justify="left",
+            caption=self.note or None,
+            collapse_padding=True,  # many columns fit on a narrow screen
+        )
         names = max((len(row[0]) for row in self.rows), default=0)
         for i, head in enumerate(self.head):
             table.add_column(

@@ -253,7 +253,8 @@ def _of_trajectories(_: Any, drawn: Figures) -> dict[str, Any]:
 
 def _of_dependence(found: Any, drawn: Figures) -> dict[str, Any]:
     lag = [c for c in found["synthetic"]["lag"].values() if c["error"] is not None]
-    pair = [c["real"] for c in lag], [c["other"] for c in lag]
+    # A column that is never measured twice goes with its past in no way, as in its error.
+    pair = [c["real"] for c in lag], [c["other"] or 0.0 for c in lag]
     alt = "Correlation of a value with the next one, by column."
     return {
         "rows": marks.matrix(
