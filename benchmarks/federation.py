@@ -4,11 +4,11 @@
     python benchmarks/federation.py dropout --data hapt
     python benchmarks/federation.py clock --data hapt
     python benchmarks/federation.py sentiment --data tweets
-    python benchmarks/federation.py privacy
+    python benchmarks/federation.py privacy --data mnist --rounds 100
 
 Every row is one run of `privet federate simulate`, in a ledger of its own. Rows that are there are
-kept, so a run that was stopped goes on. `privacy` uses simulated activities, whose population can
-grow; the others recordings, dealt out to clients with skewed labels.
+kept, so a run that was stopped goes on. Records are dealt out to clients with skewed labels; for
+`privacy` five to each, so that more clients have more records in all, and each as many.
 """
 
 import contextlib
@@ -25,7 +25,6 @@ import torch
 from sklearn.metrics import f1_score
 
 import privet
-from privet.data.activities.named import simulated_population
 from privet.federation.fitting import simulate
 from privet.ledger import Ledger
 
@@ -102,10 +101,10 @@ def sentiment(asked):
 
 
 def privacy(asked):
-    """Accuracy by population and epsilon: a server that samples 100 clients, and phones without."""
+    """Accuracy by population and epsilon: a server that samples 200 clients, and phones without."""
     for seed in range(asked.seeds):
         for users in asked.populations:
-            common = PRIVATE | {"init_seed": seed, "users": users, "rounds": asked.rounds}
+            common = PRIVATE | {"init_seed": seed, "clients": users, "rounds": asked.rounds}
             sampled = common | {"rule": "fedavg", "rate": min(1.0, COHORT / users)}
             yield row(f"{users} users, epsilon none", seed, sampled)
             for epsilon in (8.0, 4.0, 2.0):
@@ -123,11 +122,12 @@ def caps(users, rounds):
     return {"times": times, "apart": apart, "bands": min(apart, 8)}
 
 
-COHORT = 100
+COHORT, EACH = 200, 5  # clients of a step; records of a client
 PRIVATE = {
-    "model": "har-wild-32",
-    "local_epochs": 1,
-    "batch": 16,
+    "model": "linear",
+    "skew": 0.3,
+    "local_epochs": 5,
+    "batch": 5,
     "client_rate": 0.1,
     "clip": 0.5,
     "looks": 10,
@@ -149,7 +149,7 @@ def row(name, seed, settings):
 def measured(asked, wanted):
     """One run: accuracy, macro F1, the course, and what became of whose work."""
     settings = dict(wanted["settings"])
-    data = data_for(asked, settings.pop("users", None))
+    data = data_for(asked, settings["clients"])
     began = time.perf_counter()
     kept = {}
 
@@ -197,11 +197,14 @@ def predictions(federation):
         return torch.cat([model(part).argmax(1) for part in torch.split(x, 1024)]).numpy()
 
 
-def data_for(asked, users):
-    """Named data, or so many simulated users."""
-    if users is None:
-        return privet.data.load(asked.data, asked.data_dir)
-    return simulated_population(users)
+def data_for(asked, clients):
+    """Named data; of a population that grows, as many records as its clients have."""
+    data = privet.data.load(asked.data, asked.data_dir)
+    if asked.question != "privacy":
+        return data
+    count = EACH * clients
+    part = np.arange(len(data.train)) < count
+    return data.training_on(data.train.part(part), nominal_size=count)
 
 
 def say(wanted, federation):
@@ -216,7 +219,7 @@ def new_record(asked):
     return {
         "what": f"federated learning of activities: {asked.question}",
         "command": "python benchmarks/federation.py " + " ".join(sys.argv[1:]),
-        "data": asked.data if asked.question != "privacy" else "activities-N",
+        "data": asked.data,
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -235,13 +238,12 @@ def arguments():
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--days", type=int, default=10, help="of the virtual clock")
-    parser.add_argument("--populations", type=int, nargs="+", default=[200, 1000, 4000])
+    parser.add_argument("--populations", type=int, nargs="+", default=[1000, 3000, 12000])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    name = asked.data if asked.question != "privacy" else "activities"
-    asked.out = asked.out or RESULTS / f"federation_{asked.question}_{name}.json"
+    asked.out = asked.out or RESULTS / f"federation_{asked.question}_{asked.data}.json"
     return asked
 
 

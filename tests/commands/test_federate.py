@@ -32,7 +32,7 @@ def test_from_a_population_to_a_verified_release(capsys, tmp_path):
     assert "2 turns of a client charged" in capsys.readouterr().out
     assert run("federate", "show", str(out)) == 0
     said = capsys.readouterr().out
-    assert "clients chose themselves; a server that samples" in said
+    assert "clients chose themselves; had a server asked each with chance" in said
     assert "40 taken" in said
     assert (out / "internal" / "rounds.svg").read_bytes().startswith(b"<?xml")
     assert run("export", str(out), str(tmp_path / "handover")) == 0

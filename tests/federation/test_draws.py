@@ -13,6 +13,7 @@ PLACES = {
     Kind.DEAL: 0,
     Kind.VOLUNTEER: 1,
     Kind.POOL: 0,
+    Kind.TURN: 1,
 }
 
 

@@ -260,6 +260,21 @@ def test_a_buffer_that_cannot_fill_is_refused(make_data, book, quick):
     assert book.names() == []
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rule": "krum", "attackers": 3}, "more updates than there are clients"),
+        ({"quorum": 9}, "more updates than there are clients"),
+        ({"rule": "fedbuff", "buffer": 3, "apart": 3, "epsilon": 2.0}, "one of 3 steps"),
+        ({"quorum": 2, "apart": 2, "epsilon": 2.0}, "a quorum, and a separation"),
+    ],
+)
+def test_steps_that_can_never_come_are_refused(make_data, book, quick, options, said):
+    with pytest.raises(InputError, match=said):
+        simulate(make_data(), ledger=book, **quick | options)
+    assert book.names() == []
+
+
 def test_units_of_the_data_are_clients_where_nothing_is_dealt(make_data, book, quick):
     from privet.data.dataset import Split
 

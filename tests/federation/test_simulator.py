@@ -9,14 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import InputError
-from privet.federation import Coordinator, LocalWork, Material, Teacher, rule_named
+from privet.federation import (
+    Capped,
+    Coordinator,
+    LocalWork,
+    Material,
+    Teacher,
+    UserPrivacy,
+    rule_named,
+)
 from privet.federation.coordinator import Closed, Closing
 from privet.federation.flat import flat
 from privet.federation.local_work import Lesson
 from privet.federation.one_by_one import OneByOne
 from privet.federation.simulator import Simulator, Weather
 from privet.federation.traces import Phone, always, drawn
-from privet.privacy.randomness import SecretStream
+from privet.privacy.randomness import Randomness, SecretStream
 
 
 class _Ones:
@@ -248,3 +256,42 @@ def test_the_course_of_events_is_what_it_was(rule: str) -> None:
     assert [c.updates for c in closed] == updates
     assert closed[-1].time == pytest.approx(end, abs=1e-5)
     assert simulator.tally.jobs == fates
+
+
+def test_capped_phones_spread_their_steps() -> None:
+    """60 phones that are always there, five steps each of 40 rounds: no cap is spent at once."""
+    privacy = UserPrivacy(
+        clip=1.0, multiplier=1.0, participation=Capped(times=5, apart=8), divisor=7.5
+    )
+    coordinator = Coordinator(
+        torch.zeros(2),
+        rule_named("flsys", quorum=0),
+        rounds=40,
+        privacy=privacy,
+        stream=Randomness.seeded(0).noise,
+    )
+    simulator = Simulator(coordinator, _Ones(), _teacher(60), always(60), seed=0)
+    closed: list[Closed] = []
+    simulator.run(closed.append)
+    assert coordinator.times == {str(client): 5 for client in range(60)}
+    updates = [round_.updates for round_ in closed]
+    # In turns of eight rounds; each round's share is binomial, 60 phones by 1/8.
+    assert updates[:8] == updates[8:16] == updates[32:]
+    assert sum(updates[:8]) == 60
+    assert max(updates) <= 7.5 + 4 * (60 / 8 * 7 / 8) ** 0.5
+    assert min(updates) >= 1
+
+
+def test_a_phone_that_missed_its_turn_takes_the_next() -> None:
+    """It sleeps through the rounds of its turn; its cap is not lost."""
+    privacy = UserPrivacy(clip=1.0, multiplier=1.0, participation=Capped(times=2), divisor=1.0)
+    coordinator = Coordinator(
+        torch.zeros(2),
+        rule_named("flsys", quorum=0, seconds=100.0),
+        rounds=8,
+        privacy=privacy,
+        stream=Randomness.seeded(0).noise,
+    )
+    sleeper = Phone(stretches=((350.0, 360.0), (790.0, 800.0)))
+    Simulator(coordinator, _Ones(), _teacher(1), [sleeper], seed=0, weather=Weather(late=0.0)).run()
+    assert coordinator.times == {"0": 2}

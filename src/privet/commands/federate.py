@@ -171,7 +171,8 @@ def _spending(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     capped, sampled = found["epsilon"]["self-selected"], found["epsilon"]["server-sampled"]
     if found["participation"] == "self-selected":
-        said = f"{capped:.3g}, clients chose themselves; a server that samples: {sampled:.3g}"
+        coins = f"had a server asked each with chance {found['epsilon']['rate']:.3g}"
+        said = f"{capped:.3g}, clients chose themselves; {coins}: {sampled:.3g}"
     else:
         said = f"{sampled:.3g}, the server sampled; had clients chosen themselves: {capped:.3g}"
     lines = [("epsilon", said)]

@@ -50,11 +50,24 @@ def _require_private(rule: Rule, gathering: Gathering, privacy: UserPrivacy) -> 
             expected="a sum of clipped updates",
             fix="fedavg, fedprox, fedadam, fedbuff or flsys",
         )
+    _require_steps(rule, privacy)
     if isinstance(privacy.participation, Capped) and _rate(rule) is not None:
         raise InputError(
             "a server that samples, and a cap on participation",
             got=f"rate {_rate(rule):g}",
             fix="account it as sampled, or ask for a cohort of a size",
+        )
+
+
+def _require_steps(rule: Rule, privacy: UserPrivacy) -> None:
+    """Clients wait for steps, and steps must not wait for these clients."""
+    cap, least = privacy.participation, getattr(rule.pacing, "least", 0)
+    if isinstance(cap, Capped) and cap.apart > 1 and least:
+        raise InputError(
+            "a quorum, and a separation of a client's steps",
+            got=f"a quorum of {least}, steps {cap.apart} apart",
+            expected="steps that come whoever came, or all may be waiting for one that never comes",
+            fix="leave out --quorum, or --apart and --bands",
         )
 
 

@@ -24,6 +24,7 @@ class Kind(IntEnum):
     DEAL = 6  # of made-up clients
     VOLUNTEER = 7  # user
     POOL = 8
+    TURN = 9  # client
 
 
 def drawn_from(seed: int, kind: Kind, *places: int) -> np.random.Generator:

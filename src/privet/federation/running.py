@@ -24,7 +24,7 @@ from privet.federation.coordinator import Closed, Coordinator
 from privet.federation.flat import flat, load_flat
 from privet.federation.local_work import Material, Teacher
 from privet.federation.one_by_one import OneByOne
-from privet.federation.pacing import Buffer
+from privet.federation.pacing import Buffer, Cohort, Deadline
 from privet.federation.population import Population
 from privet.federation.rule import Rule
 from privet.federation.settings import (
@@ -83,7 +83,7 @@ class Federation:
         device = torch.device(settings.device)
         self.model = _network(population.data, settings, network).to(device)
         material, rule = population.material(device), settings.made_rule()
-        _require_fillable(rule, len(material.clients))
+        _require_fillable(rule, len(material.clients), apart=settings.apart)
         self.simulator = Simulator(
             Coordinator(
                 flat(self.model),
@@ -199,14 +199,21 @@ def engine_for(
     return kind(model, material, settings.work(), proximal=rule.proximal)
 
 
-def _require_fillable(rule: Rule, clients: int) -> None:
-    """A client counts once in a step, so a buffer without a deadline must not ask for more."""
+def _require_fillable(rule: Rule, clients: int, *, apart: int) -> None:
+    """A client counts once in `apart` steps, so no step may wait for more than there are."""
     pacing = rule.pacing
-    if isinstance(pacing, Buffer) and pacing.size > clients and math.isinf(pacing.seconds):
+    if isinstance(pacing, Buffer):
+        if pacing.size * apart > clients and math.isinf(pacing.seconds):
+            raise InputError(
+                "a buffer of more clients than there are",
+                got=f"--buffer {pacing.size}, a client in one of {apart} steps, {clients} clients",
+                fix=f"--buffer {max(1, clients // (2 * apart))}, or --seconds for a deadline",
+            )
+    elif isinstance(pacing, Deadline | Cohort) and pacing.least > clients:
         raise InputError(
-            "a buffer of more clients than there are",
-            got=f"--buffer {pacing.size}, {clients} clients",
-            fix=f"--buffer {max(1, clients // 2)}, or --seconds for a deadline",
+            "steps that ask for more updates than there are clients",
+            got=f"{pacing.least} updates, {clients} clients",
+            fix="a smaller --quorum, or fewer --attackers of krum",
         )
 
 

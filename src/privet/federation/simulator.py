@@ -9,7 +9,9 @@
 What a phone does with the answer: it works out when it would be done, by its speed and its links.
 If its charging ends before, the work is lost at that moment (`lost`); if the round would be over
 before, it does not begin (`too slow`), as FLSys' Start-To-Train decides; a share of the others
-drops out without a word (`dropped`). Each phone tries once a round.
+drops out without a word (`dropped`). Each phone tries once a round. Where participation is capped
+and rounds have a deadline, phones spread their steps: each has a first round of its own, by a
+public draw, and then rests for as many rounds as its cap asks for if it is to last to the end.
 
 Cost: of an event, the logarithm of how many are pending; of a round, a few vector operations over
 all phones; never a walk over all who are at work.
@@ -36,10 +38,10 @@ from privet.federation.availability import Availability
 from privet.federation.coordinator import Answer, Closed, Coordinator
 from privet.federation.draws import Kind, drawn_from
 from privet.federation.local_work import Lesson, Teacher
-from privet.federation.pacing import Cohort
+from privet.federation.pacing import Cohort, Deadline
 from privet.federation.traces import Phone
 from privet.federation.update import Update
-from privet.privacy.participation import Sampled
+from privet.privacy.participation import Capped, Sampled
 from privet.privacy.randomness import SecretStream
 
 CLOSE, FREE, UPLOAD = 0, 1, 2  # at one moment: first the deadline, then who comes
@@ -129,6 +131,8 @@ class Simulator:
         self._order = 0
         self._turns = [0] * len(phones)
         self._tried = [-1] * len(phones)  # in which round each set to work last
+        self._stride = _stride_of(coordinator)
+        self._rests = self._first_turns()  # until which round each keeps its cap for later
         self._begun = False
         self._first_stretch = 0  # the place of stretches among events of the same moment
 
@@ -229,7 +233,8 @@ class Simulator:
         return float(self._there.until[client])
 
     def _ask(self, client: int) -> None:
-        if not self._free(client) or self._tried[client] == self.coordinator.round:
+        now = self.coordinator.round
+        if not self._free(client) or self._tried[client] == now or self._rests[client] > now:
             return
         if self.coordinator.ask(self._names[client]) is not Answer.ACCEPTED:
             return
@@ -256,6 +261,13 @@ class Simulator:
         self.work.begin(job, weights)
         self._push(done, UPLOAD, client)
 
+    def _first_turns(self) -> list[int]:
+        """Each phone's by a draw of its own."""
+        if self._stride == 1:
+            return [0] * len(self.phones)
+        draws = (drawn_from(self.seed, Kind.TURN, client) for client in range(len(self.phones)))
+        return [int(draw.integers(self._stride)) for draw in draws]
+
     def _drops_out(self, client: int, turn: int) -> bool:
         share = self.weather.dropout
         return share > 0 and drawn_from(self.seed, Kind.DROPOUT, client, turn).random() < share
@@ -271,6 +283,7 @@ class Simulator:
         end = self.coordinator.deadline if not self.coordinator.rule.stale else np.inf
         change = self.work.change_of(job, before=end)
         update = Update(client=self._names[client], base_version=job.version, change=change)
+        self._rests[client] = self.coordinator.round + self._stride
         answer, closed = self.coordinator.receive(update, self.now)
         assert answer is Answer.ACCEPTED
         self.tally.add("taken", job.records)
@@ -306,6 +319,7 @@ class Simulator:
             "stretches_told": self._there.told,
             "turns": list(self._turns),
             "tried": list(self._tried),
+            "rests": list(self._rests),
             "work": self.work.state(),
             "jobs_by_fate": dict(self.tally.jobs),
             "records_by_fate": dict(self.tally.records),
@@ -319,6 +333,7 @@ class Simulator:
         self._heap = [tuple(event) for event in state["heap"]]
         heapq.heapify(self._heap)
         self._turns, self._tried = list(state["turns"]), list(state["tried"])
+        self._rests = list(state["rests"])
         self._first_stretch = int(state["first_stretch"])
         self._there = Availability(self.phones)
         self._there.told = int(state["stretches_told"])
@@ -326,6 +341,17 @@ class Simulator:
         self.tally = Tally(
             jobs=Counter(state["jobs_by_fate"]), records=Counter(state["records_by_fate"])
         )
+
+
+def _stride_of(coordinator: Coordinator) -> int:
+    """Rounds from one update of a phone to its next, where a cap is to last for all rounds.
+
+    Without it all phones that are free would spend their caps at once, and be gone.
+    """
+    cap = None if coordinator.privacy is None else coordinator.privacy.participation
+    if not isinstance(cap, Capped) or not isinstance(coordinator.rule.pacing, Deadline):
+        return 1
+    return max(1, cap.apart, coordinator.rounds // cap.times)
 
 
 def _require_secret_coins(coordinator: Coordinator, sampling: SecretStream | None) -> None:

@@ -17,14 +17,15 @@ from privet.privacy.participation import Capped, Sampled
 def both_ways(
     privacy: UserPrivacy, *, rounds: int, population: int, delta: float
 ) -> dict[str, float]:
-    """Epsilon under either kind of participation, at this noise."""
+    """Epsilon under either kind of participation, at this noise; `rate`: of the server's coins."""
     happened = privacy.participation
     rate = min(1.0, privacy.divisor / population)
     if isinstance(happened, Capped):
         ways = (happened, Sampled(rate=rate, steps=rounds))
     else:
         ways = (Capped(times=rounds), happened)
-    return {way.sampler: epsilon_of(way.event(privacy.multiplier), delta) for way in ways}
+    spent = {way.sampler: epsilon_of(way.event(privacy.multiplier), delta) for way in ways}
+    return {**spent, "rate": happened.rate if isinstance(happened, Sampled) else rate}
 
 
 def spent_by_clients(coordinator: Coordinator, *, clients: int, delta: float) -> dict[str, Any]:
