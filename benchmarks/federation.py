@@ -108,10 +108,10 @@ def privacy(asked):
             sampled = common | {"rule": "fedavg", "rate": min(1.0, COHORT / users)}
             yield row(f"{users} users, epsilon none", seed, sampled)
             for epsilon in (8.0, 4.0, 2.0):
-                target = {"epsilon": epsilon, "delta": 1 / (10 * users)}
+                target = {"epsilon": epsilon, "delta": 1 / (10 * users), "clip": CLIP}
                 yield row(f"{users} users, epsilon {epsilon:g}", seed, sampled | target)
             alone = common | {"rule": "flsys"} | caps(users, asked.rounds)
-            target = {"epsilon": 8.0, "delta": 1 / (10 * users)}
+            target = {"epsilon": 8.0, "delta": 1 / (10 * users), "clip": CLIP}
             yield row(f"{users} users, epsilon 8, self-selected", seed, alone | target)
 
 
@@ -122,14 +122,13 @@ def caps(users, rounds):
     return {"times": times, "apart": apart, "bands": min(apart, 8)}
 
 
-COHORT, EACH = 200, 5  # clients of a step; records of a client
+COHORT, EACH, CLIP = 200, 5, 0.5  # clients of a step; records of a client; norm of an update
 PRIVATE = {
     "model": "linear",
     "skew": 0.3,
     "local_epochs": 5,
     "batch": 5,
     "client_rate": 0.1,
-    "clip": 0.5,
     "looks": 10,
 }
 QUESTIONS = {

@@ -181,3 +181,17 @@ def test_bad_work_is_refused(fields: dict[str, object], words: str) -> None:
 def test_a_pool_must_be_there() -> None:
     with pytest.raises(InputError, match="there is no pool"):
         Teacher(_material(pool=0), LocalWork(pool_per_class=(1, 2)), seed=0)
+
+
+def test_a_batch_of_one_record_does_not_end_a_run_with_batch_norm() -> None:
+    """A run that ended there would tell how many records a client has."""
+    material, work = _material(), LocalWork(epochs=1, batch=4, learning_rate=0.1)
+    engine = OneByOne(_net(norm=True), material, work)
+    rows = np.array([[0, 1, 2, 3], [4, EMPTY, EMPTY, EMPTY]])
+    whole, first, alone = engine.changes(
+        flat(engine.model),
+        [Lesson(rows=rows, seed=1), Lesson(rows=rows[:1], seed=1), Lesson(rows=rows[1:], seed=1)],
+    )
+    assert torch.equal(whole, first)
+    assert first.abs().sum() > 0
+    assert alone.abs().sum() == 0

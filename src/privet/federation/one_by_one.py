@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from privet.federation.flat import flat, load_flat
 from privet.federation.local_work import EMPTY, Lesson, LocalWork, Material, own_draws
@@ -33,6 +34,9 @@ class OneByOne:
     ) -> None:
         self.model = model.to(material.x.device)
         self.material, self.work, self.proximal = material, work, proximal
+        # One record has no deviation to divide by, and PyTorch refuses it. Such a batch is left
+        # out: no run may end by how many records one client has.
+        self._fewest = 2 if any(isinstance(m, _BatchNorm) for m in model.modules()) else 1
 
     def changes(self, weights: Tensor, lessons: Sequence[Lesson]) -> Tensor:
         """Delta of each lesson, one a row."""
@@ -47,10 +51,10 @@ class OneByOne:
         anchors = [p.detach().clone() for p in learned] if self.proximal else []
         optimizer = _fresh(self.work, learned)
         with own_draws(lesson.seed, start.device):
-            for rows in lesson.rows:
-                self._step(
-                    model, optimizer, learned, anchors, torch.from_numpy(rows[rows != EMPTY])
-                )
+            for batch in lesson.rows:
+                rows = torch.from_numpy(batch[batch != EMPTY])
+                if len(rows) >= self._fewest:
+                    self._step(model, optimizer, learned, anchors, rows)
         return flat(model) - start
 
     def _step(
