@@ -60,5 +60,5 @@ def test_who_will_be_late_is_not_trained_and_nothing_is_left_over() -> None:
     assert engine.groups == [[0, 1]]  # the third is of another version, the fourth too late
     for client in (1, 2, 3):
         work.forget(work.end(client))
-    assert work.state() == {"jobs": [], "versions": {}, "changes": {}}
+    assert work.state() == {"jobs": [], "versions": {}, "changes": []}
     assert not work.busy.any()

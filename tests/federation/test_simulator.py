@@ -295,3 +295,23 @@ def test_a_phone_that_missed_its_turn_takes_the_next() -> None:
     sleeper = Phone(stretches=((350.0, 360.0), (790.0, 800.0)))
     Simulator(coordinator, _Ones(), _teacher(1), [sleeper], seed=0, weather=Weather(late=0.0)).run()
     assert coordinator.times == {"0": 2}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_clients_that_are_sure_to_come_are_trained_together(dropout: float) -> None:
+    """They take no time, so no two are ever at work at once; still one call trains a round."""
+    simulator, closed = _run(always(20), "flsys", rounds=3, dropout=dropout)
+    engine = simulator.work.engine
+    assert isinstance(engine, _Ones)
+    assert engine.groups == [round_.updates for round_ in closed]
+    assert simulator.tally.jobs["taken"] == sum(engine.groups)
+
+
+def test_who_was_expected_and_did_not_come_leaves_nothing_behind() -> None:
+    """Only eight are asked of 20 who could; nothing of the others waits for the next round."""
+    simulator, _ = _run(always(20), "fedavg", rounds=4, cohort=8)
+    engine = simulator.work.engine
+    assert isinstance(engine, _Ones)
+    assert engine.groups == [8] * 4
+    assert simulator.work.state()["changes"] == []
+    assert simulator.work.state()["versions"] == {}

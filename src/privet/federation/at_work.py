@@ -1,14 +1,14 @@
 """Clients at work: what they started from, and what came of it.
 
 Training happens when the first update of a version is needed, for all clients at once that are at
-work on this version and will be in time, as far as their changes fit in memory. What a change is
-depends on the version, the client and its turn alone, so it does not matter when it is computed,
-and with whom.
+work on this version and will be in time, as far as their changes fit in memory, and for those that
+are sure to set to work on it. What a change is depends on the version, the client and its turn
+alone, so it does not matter when it is computed, and with whom.
 """
 
 import heapq
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol, final
 
@@ -39,6 +39,14 @@ class Job:
     records: int
     arrives: float
 
+    @property
+    def lesson(self) -> "LessonOf":
+        """What its change depends on."""
+        return self.client, self.version, self.turn
+
+
+LessonOf = tuple[int, int, int]
+
 
 @final
 class AtWork:
@@ -56,14 +64,15 @@ class AtWork:
         self._jobs: dict[int, Job] = {}
         self._untrained: defaultdict[int, dict[int, Job]] = defaultdict(dict)
         self._versions: dict[int, Tensor] = {}
-        self._changes: dict[int, Tensor] = {}
+        self._changes: dict[LessonOf, Tensor] = {}
 
     def __contains__(self, client: int) -> bool:
         return client in self._jobs
 
     def begin(self, job: Job, weights: Tensor) -> None:
         """A client sets to work on these weights, which its version has."""
-        self._versions.setdefault(job.version, weights)
+        if job.lesson not in self._changes:
+            self._versions.setdefault(job.version, weights)
         self._enter(job)
 
     def end(self, client: int) -> Job:
@@ -73,32 +82,51 @@ class AtWork:
 
     def forget(self, job: Job) -> None:
         """Nobody wants to know what came of it."""
-        self._changes.pop(job.client, None)
+        self._changes.pop(job.lesson, None)
         self._trained([job])
 
-    def change_of(self, job: Job, *, before: float) -> Tensor:
-        """What came of it; others are trained with it if they arrive before this moment."""
-        if job.client not in self._changes:
-            self._train(job, before)
-        return self._changes.pop(job.client)
+    def forget_others(self) -> None:
+        """Changes of clients that were expected and did not come."""
+        kept = {job.lesson for job in self._jobs.values()}
+        self._changes = {lesson: c for lesson, c in self._changes.items() if lesson in kept}
+
+    def change_of(
+        self, job: Job, *, before: float, expected: Callable[[], list[Job]] = list
+    ) -> Tensor:
+        """What came of it.
+
+        Others that arrive before this moment are trained with it, and those that are `expected`.
+        """
+        if job.lesson not in self._changes:
+            self._train(job, before, expected())
+        return self._changes.pop(job.lesson)
 
     def _enter(self, job: Job) -> None:
         self._jobs[job.client], self.busy[job.client] = job, True
-        if job.client not in self._changes:
+        if job.lesson not in self._changes:
             self._untrained[job.version][job.client] = job
 
-    def _train(self, first: Job, before: float) -> None:
+    def _train(self, first: Job, before: float, expected: Sequence[Job]) -> None:
         """In the order of their names; if there are too many for memory, those who come first."""
         weights = self._versions[first.version]
         waiting = self._untrained[first.version].values()
         jobs = [job for job in waiting if job.arrives < before and job is not first]
+        there = {job.client for job in waiting}
+        jobs += [
+            job
+            for job in expected
+            if job.arrives < before
+            and job.client not in there
+            and job.client != first.client
+            and job.lesson not in self._changes
+        ]
         most = max(1, MOST_BYTES // (BYTES * weights.numel()))
         if len(jobs) >= most:
             jobs = heapq.nsmallest(most - 1, jobs, key=lambda job: (job.arrives, job.client))
         jobs = sorted([first, *jobs], key=lambda job: job.client)
         lessons = [self.teacher.lesson(job.client, job.turn) for job in jobs]
         changes = self.engine.changes(weights, lessons)
-        self._changes |= {job.client: change for job, change in zip(jobs, changes, strict=True)}
+        self._changes |= {job.lesson: change for job, change in zip(jobs, changes, strict=True)}
         self._trained(jobs)
 
     def _trained(self, jobs: Sequence[Job]) -> None:
@@ -115,7 +143,7 @@ class AtWork:
         return {
             "jobs": [asdict(job) for job in self._jobs.values()],
             "versions": {str(v): w.clone() for v, w in self._versions.items()},
-            "changes": {str(client): c.clone() for client, c in self._changes.items()},
+            "changes": [(list(lesson), c.clone()) for lesson, c in self._changes.items()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -124,6 +152,8 @@ class AtWork:
         self._jobs.clear()
         self._untrained.clear()
         self._versions = {int(v): w for v, w in state["versions"].items()}
-        self._changes = {int(client): c for client, c in state["changes"].items()}
+        self._changes = {
+            (client, version, turn): c for (client, version, turn), c in state["changes"]
+        }
         for job in state["jobs"]:
             self._enter(Job(**job))

@@ -23,7 +23,7 @@ restored, it goes on to the same end.
 import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import repeat
 from typing import Any, Final, final
 
@@ -133,6 +133,8 @@ class Simulator:
         self._tried = [-1] * len(phones)  # in which round each set to work last
         self._stride = _stride_of(coordinator)
         self._rests = self._first_turns()  # until which round each keeps its cap for later
+        self._instant = [phone == Phone() for phone in phones]  # always there, and takes no time
+        self._expected: list[Job] = []
         self._begun = False
         self._first_stretch = 0  # the place of stretches among events of the same moment
 
@@ -192,8 +194,26 @@ class Simulator:
             self._push(coordinator.deadline, CLOSE, coordinator.round)
         told = self._told()
         draw = drawn_from(self.seed, Kind.DELAY, coordinator.round)
-        delays = draw.random(len(self.phones)) * self.weather.late
-        self._push_all(self.now + delays[told], told)
+        asking = self.now + draw.random(len(self.phones))[told] * self.weather.late
+        self._expect(told, asking)
+        self._push_all(asking, told)
+
+    def _expect(self, told: Clients, asking: NDArray[np.float64]) -> None:
+        """Who is sure to train on this version: phones that take no time, if they have a turn."""
+        self.work.forget_others()
+        number, version = self.coordinator.round, self.coordinator.version
+        self._expected = [
+            Job(client=client, version=version, turn=self._turns[client], records=0, arrives=time)
+            for client, time in zip(told.tolist(), asking.tolist(), strict=True)
+            if self._instant[client]
+            and not self.coordinator.rule.stale
+            and self._rests[client] <= number
+            and not self._drops_out(client, self._turns[client])
+        ]
+
+    def _still_expected(self) -> list[Job]:
+        """Those that have not set to work yet."""
+        return [job for job in self._expected if self._turns[job.client] == job.turn]
 
     def _told(self) -> Clients:
         """The clients that learn of the round: all that are free, or those who are invited."""
@@ -281,7 +301,7 @@ class Simulator:
             self._ask(client)
             return None
         end = self.coordinator.deadline if not self.coordinator.rule.stale else np.inf
-        change = self.work.change_of(job, before=end)
+        change = self.work.change_of(job, before=end, expected=self._still_expected)
         update = Update(client=self._names[client], base_version=job.version, change=change)
         self._rests[client] = self.coordinator.round + self._stride
         answer, closed = self.coordinator.receive(update, self.now)
@@ -320,6 +340,7 @@ class Simulator:
             "turns": list(self._turns),
             "tried": list(self._tried),
             "rests": list(self._rests),
+            "expected": [asdict(job) for job in self._expected],
             "work": self.work.state(),
             "jobs_by_fate": dict(self.tally.jobs),
             "records_by_fate": dict(self.tally.records),
@@ -337,6 +358,7 @@ class Simulator:
         self._first_stretch = int(state["first_stretch"])
         self._there = Availability(self.phones)
         self._there.told = int(state["stretches_told"])
+        self._expected = [Job(**job) for job in state["expected"]]
         self.work.restore(state["work"])
         self.tally = Tally(
             jobs=Counter(state["jobs_by_fate"]), records=Counter(state["records_by_fate"])
