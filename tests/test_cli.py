@@ -78,7 +78,7 @@ def one_line(outcome, code, *words):
         (["train", "dpsgd", "--data", "a.csv", "--epsilon", "3", "--out", "x"], ["declare"]),
         (["verify", "nowhere"], ["no such release"]),
         (["resume", "nowhere"], ["no run to resume"]),
-        (["export", "nowhere", "x"], ["manifest.json"]),
+        (["export", "nowhere", "x"], ["no such release"]),
         (["ledger", "cap", "digits", "--epsilon", "0", "--delta", "1e-5"], ["bad epsilon"]),
         (["ledger", "show", "nobody"], ["not in the ledger"]),
         (["ledger", "settle", "0000"], ["unknown run"]),
