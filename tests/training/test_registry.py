@@ -47,8 +47,8 @@ def test_a_private_method_needs_a_target(make_data):
 @pytest.mark.parametrize(
     ("method", "analysis", "option", "said"),
     [
-        ("stobatch", None, "psi", "with it: stobatch --analysis paper. Fix: give --analysis"),
-        ("stobatch", "paper", "hidden_noise", "with it: stobatch --analysis sound. Fix: give"),
+        ("stobatch", None, "psi", "with it: stobatch --analysis paper. Fix: name such an analysis"),
+        ("stobatch", "paper", "hidden_noise", "with it: stobatch --analysis sound. Fix: name such"),
         ("dpsgd", None, "xi", "stobatch --analysis sound.*dpal.*Fix: leave it out"),
         ("dpsgd", None, "ksi", "unknown setting of 'dpsgd': got ksi"),
     ],
