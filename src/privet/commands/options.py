@@ -295,6 +295,8 @@ class OwnOptions:
         ain, advgan: weight of the classifier's margin; default 1 and 10.
     fooling
         ain: what fooling is measured by: margin (of scores, default) or entropy (cross entropy).
+    confidence
+        ain: lead of scores beyond which a margin wins nothing more; default 2.
     imitation_steps
         ain: of the i-FGSM that is imitated; default 50.
     boost
@@ -369,6 +371,7 @@ class OwnOptions:
     logits: float | None = None
     margin: float | None = None
     fooling: str | None = None
+    confidence: float | None = None
     imitation_steps: int | None = None
     boost: float | None = None
     realism: float | None = None

@@ -21,9 +21,10 @@ Norms are l2, of one image. The loop is `perturbing.py`, the bound `bound_decay.
 `models/perturbers.py`.
 
 Deviations. Scores are imitated only where x_adv fools, as in the authors' program. L_c stops at
--`CONFIDENT`: an image that is fooled clearly is left alone, where the program rewards it up to a
-bound of its own and punishes exponentially what is not fooled. Betas are not multiplied when the
-bound tightens, which Adam would not notice. No penalty on weights, no cross entropy of pixels.
+-`confidence`, 2 by default: an image that is fooled clearly is left alone, where the program
+rewards it up to 50 to 500 and punishes exponentially what is not fooled. Betas are not multiplied
+when the bound tightens, which Adam would not notice. No penalty on weights, no cross entropy of
+pixels.
 """
 
 from collections.abc import Mapping
@@ -34,8 +35,9 @@ from typing import Any, ClassVar, Final, final
 import torch
 from torch import Tensor
 
-from privet.attacks.ifgsm import IFGSM
-from privet.attacks.losses import Goal
+from privet.attacks.geometry import moved, project, steepest
+from privet.attacks.losses import Goal, cross_entropy
+from privet.attacks.victim import Victim
 from privet.classifiers import open_classifier
 from privet.data.dataset import Dataset
 from privet.errors import InputError
@@ -70,6 +72,7 @@ class AinSettings(PerturberSettings):
         distance, pixels, logits, margin: weights of the four terms.
         fooling: L_c: the 'margin' of scores, or the cross 'entropy', which does not stop where an
             image is fooled and goes easy on those that are far from it.
+        confidence: the lead of scores beyond which a margin wins nothing more.
         imitation_steps: of i-FGSM, each of the smallest bound divided by their number.
     """
 
@@ -80,6 +83,7 @@ class AinSettings(PerturberSettings):
     logits: float = 0.1
     margin: float = 1.0
     fooling: str = "margin"
+    confidence: float = CONFIDENT
     imitation_steps: int = 50
 
     _choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -87,7 +91,11 @@ class AinSettings(PerturberSettings):
         "decay": KINDS,
         "fooling": FOOLING,
     }
-    _positive: ClassVar[tuple[str, ...]] = (*PerturberSettings._positive, "first_bound")
+    _positive: ClassVar[tuple[str, ...]] = (
+        *PerturberSettings._positive,
+        "first_bound",
+        "confidence",
+    )
     _counts: ClassVar[tuple[str, ...]] = (*PerturberSettings._counts, "imitation_steps")
 
     def _check_together(self) -> None:
@@ -149,7 +157,9 @@ class Imitation:
         """L_c."""
         if self.settings.fooling == "entropy":
             return fooling_entropy(tried.scores, tried.labels, self.target)
-        return fooling_margin(tried.scores, tried.labels, self.target, confidence=CONFIDENT)
+        return fooling_margin(
+            tried.scores, tried.labels, self.target, confidence=self.settings.confidence
+        )
 
     def state(self) -> dict[str, Any]:
         """It learns nothing."""
@@ -168,14 +178,12 @@ def imitation_of(
         found = _searched(images, classifier, target, settings)
     with torch.no_grad():
         scores = torch.cat([classifier(part) for part in torch.split(found, AT_ONCE)])
-    wanted = images.labels if target is None else torch.full_like(images.labels, target)
-    goal = Goal(labels=wanted, targeted=target is not None)
     return Imitation(
         settings=settings,
         target=target,
         examples=found,
         scores=scores,
-        fooling=goal.reached(scores),
+        fooling=_goal(images.labels, target).reached(scores),
     )
 
 
@@ -183,14 +191,26 @@ def _searched(
     images: Images, classifier: FixedClassifier, target: int | None, settings: AinSettings
 ) -> Tensor:
     """x_adv of every image."""
+    shape = tuple(images.x.shape[1:])
+    victim = Victim(open_classifier(classifier, shape=shape), draws=1)
+    return torch.cat(
+        [_walked(victim, part.x, _goal(part.labels, target), settings) for part in images.parts()]
+    )
+
+
+def _walked(victim: Victim, x: Tensor, goal: Goal, settings: AinSettings) -> Tensor:
+    """I-FGSM that takes all its steps: scores that are just over the border teach little."""
     steps, size = settings.imitation_steps, settings.wanted_bounds[-1]
-    attack = IFGSM(steps=steps, step=1.0 / steps)
-    victim = open_classifier(classifier, shape=tuple(images.x.shape[1:]))
-    found = []
-    for part in images.parts():
-        aim = None if target is None else torch.full_like(part.labels, target)
-        found.append(attack(victim, part.x, part.labels, size=size, target=aim))
-    return torch.cat(found)
+    d = torch.zeros_like(x)
+    for _ in range(steps):
+        gradient, _, _ = victim.gradient(moved(x, d), goal, cross_entropy)
+        d = project(d + size / steps * steepest(gradient, "linf"), x, size, "linf")
+    return moved(x, d)
+
+
+def _goal(labels: Tensor, target: int | None) -> Goal:
+    wanted = labels if target is None else torch.full_like(labels, target)
+    return Goal(labels=wanted, targeted=target is not None)
 
 
 def _trainer(data: Dataset, settings: AinSettings) -> PerturberTrainer:
