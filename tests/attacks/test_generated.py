@@ -1,6 +1,7 @@
 """Attacks by trained networks: what they make, whom they refuse, how they are named."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -283,6 +284,12 @@ def test_a_release_that_was_changed_is_refused(home, digits, tmp_path):
     save_file(weights | {first: weights[first] + 1}, folder / "weights.safetensors")
     said = refused(lambda: attacked(str(folder), digits))
     assert "the release was changed after it was made: got weights.safetensors" in said
+
+
+def test_weights_that_are_no_numbers_are_refused(home, tmp_path):
+    """It would change nothing, and whoever was attacked would look robust."""
+    source = home.plant(tmp_path / "broken", BARE, [constant(0.01), constant(math.nan)], (0.3, 0.2))
+    assert "weights that are no numbers" in refused(lambda: Generated(source=source))
 
 
 def test_another_release_in_the_same_place_is_opened_anew(home, make_classifier, tmp_path):

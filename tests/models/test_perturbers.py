@@ -412,6 +412,14 @@ def test_known_answers_of_the_bound():
     assert torch.equal(bounded(out, x, 0.0), x)
 
 
+def test_an_output_that_is_no_number_moves_nothing_and_has_no_slope():
+    out = torch.tensor([math.nan, 0.125, math.nan], requires_grad=True)
+    made = bounded(out, torch.tensor([0.25, 0.5, 1.0]), 0.2)
+    assert made.tolist() == [0.25, 0.625, 1.0]
+    made.sum().backward()
+    assert out.grad.tolist() == [0.0, 1.0, 0.0]
+
+
 @pytest.mark.parametrize("coarse", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("of_images", [False, True])
 @pytest.mark.parametrize("bound", [0.3, 0.1, 8 / 255])

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 
 import privet
 from privet.data.dataset import Split
-from privet.errors import InputError, PrivetError
+from privet.errors import CheckFailed, InputError, PrivetError
 from privet.ledger import Ledger
 from privet.models.fixed_classifier import FixedClassifier
 from privet.models.perturbers import create_perturber
@@ -413,6 +414,18 @@ def test_the_best_success_is_that_of_the_kept_networks(build):
     assert set(trainer.best) == {0.4, 0.2}
     reached = [e["success"] for e in trainer.history if e["bound"] == 0.2]
     assert trainer.best[0.2] == max(reached)
+
+
+def test_a_network_that_diverged_fools_nothing_and_ends_the_run(build):
+    """Scores that are no numbers would name class 0: wrong for nine images of ten."""
+    trainer = build()
+    take(trainer, 3)
+    for parameter in trainer.model.parameters():
+        parameter.data.fill_(math.nan)
+    assert trainer.success(0.2) == 0.0
+    with pytest.raises(CheckFailed, match=r"training diverged: got .* after epoch 1\. Fix: a lower"):
+        trainer.step()
+    assert trainer.best == {}
 
 
 def test_coarser_passes_learn_other_weights_that_are_still_whole_numbers_of_bits(build):

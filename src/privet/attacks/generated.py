@@ -102,7 +102,19 @@ def _attacking(source: str) -> Release:
             expected=f"one by {', '.join(METHODS)}",
             fix="privet train ain --classifier RELEASE ...",
         )
-    return Release.load(source, model=Absent() if own else None)
+    release = Release.load(source, model=Absent() if own else None)
+    _require_numbers(release, source)
+    return release
+
+
+def _require_numbers(release: Release, source: str) -> None:
+    """Refuse a network that would change nothing, and so pass its victim off as robust."""
+    if not all(bool(w.isfinite().all()) for w in _network(release).perturbers.parameters()):
+        raise InputError(
+            "a network that attacks with weights that are no numbers",
+            got=source,
+            fix="train it anew, with a lower --learning-rate",
+        )
 
 
 def _network(release: Release) -> Attacked:

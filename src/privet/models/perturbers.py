@@ -119,7 +119,8 @@ def bounded(out: Tensor, x: Tensor, bound: float) -> Tensor:
 
     For x within [0, 1], as for every other attack: each pixel is within the bound (as a number of
     this precision, float32 for anything coarser) up to the one rounding of the sum, at most 2^-25
-    in float32. To cut off at 0 and 1 brings a pixel closer to x.
+    in float32. To cut off at 0 and 1 brings a pixel closer to x. An output that is no number moves
+    nothing: a network that is broken must not pass for one that fools.
 
     Gradients pass the cut at 0 and 1 as if it were not there: a black pixel that is to be darkened
     would otherwise never learn that it should be brightened.
@@ -128,7 +129,7 @@ def bounded(out: Tensor, x: Tensor, bound: float) -> Tensor:
         raise InputError("bad bound", got=bound, expected="a finite number, 0 or more")
     # In bfloat16 the bound itself would be rounded, and up: 0.3 to 0.30078.
     wide = out.to(torch.promote_types(out.dtype, torch.float32))
-    moved = x + wide.clamp(-bound, bound)
+    moved = x + wide.clamp(-bound, bound).nan_to_num(0.0)
     return moved.detach().clamp(0, 1) + (moved - moved.detach())
 
 

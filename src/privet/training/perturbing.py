@@ -38,7 +38,7 @@ from privet.engine.examples import Examples
 from privet.engine.generators import drawing_at
 from privet.engine.plain import Course, EpochOrder
 from privet.engine.turns import Turns
-from privet.errors import InputError
+from privet.errors import CheckFailed, InputError
 from privet.files import write_atomically
 from privet.models.attacked import Attacked
 from privet.models.fixed_classifier import FixedClassifier
@@ -277,6 +277,7 @@ class PerturberTrainer:
         return max(1, round(1 / self.plan.sampler.rate))
 
     def _end_epoch(self) -> None:
+        self._require_sane()
         bound, success = self.decay.bound, self.success(self.decay.bound)
         self._keep_best(bound, success)
         back = self.decay.after(success)
@@ -285,6 +286,16 @@ class PerturberTrainer:
             self.model.load_state_dict(self._before)
         else:
             self._before = self._weights()
+
+    def _require_sane(self) -> None:
+        """No epoch mends weights that are no numbers."""
+        weights = [w for w in self.model.parameters() if w.is_floating_point()]
+        if not bool(torch.stack([w.isfinite().all() for w in weights]).all()):
+            raise CheckFailed(
+                "training diverged",
+                got=f"weights that are no numbers after epoch {len(self.history) + 1}",
+                fix="a lower --learning-rate, or --warmup 0.05",
+            )
 
     def _keep_best(self, bound: float, success: float) -> None:
         """For this bound and all wider ones that are wanted: what fools most there is kept."""
