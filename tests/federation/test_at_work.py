@@ -47,8 +47,8 @@ def test_those_who_come_first_are_trained_if_not_all_fit(monkeypatch: pytest.Mon
     for client in range(8):
         _begin(work, client, arrives=10.0 - client)
     for client in reversed(range(8)):
-        change = work.change_of(work.end(client), before=np.inf)
-        assert change.tolist() == [client] * 4
+        done = work.change_of(work.end(client), before=np.inf)
+        assert done.change.tolist() == [client] * 4
     assert engine.groups == [[5, 6, 7], [2, 3, 4], [0, 1]]
 
 

@@ -10,9 +10,10 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, NamedTuple, Protocol, final
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from privet.federation.local_work import Lesson, Teacher
@@ -48,6 +49,13 @@ class Job:
 LessonOf = tuple[int, int, int]
 
 
+class Trained(NamedTuple):
+    """What came of a client's work; `finite`: whether it is, None: nobody has looked."""
+
+    change: Tensor
+    finite: bool | None
+
+
 @final
 class AtWork:
     """All of them, by client and, until they are trained, by version.
@@ -64,7 +72,7 @@ class AtWork:
         self._jobs: dict[int, Job] = {}
         self._untrained: defaultdict[int, dict[int, Job]] = defaultdict(dict)
         self._versions: dict[int, Tensor] = {}
-        self._changes: dict[LessonOf, Tensor] = {}
+        self._changes: dict[LessonOf, Trained] = {}
 
     def __contains__(self, client: int) -> bool:
         return client in self._jobs
@@ -92,7 +100,7 @@ class AtWork:
 
     def change_of(
         self, job: Job, *, before: float, expected: Callable[[], list[Job]] = list
-    ) -> Tensor:
+    ) -> Trained:
         """What came of it.
 
         Others that arrive before this moment are trained with it, and those that are `expected`.
@@ -126,7 +134,12 @@ class AtWork:
         jobs = sorted([first, *jobs], key=lambda job: job.client)
         lessons = [self.teacher.lesson(job.client, job.turn) for job in jobs]
         changes = self.engine.changes(weights, lessons)
-        self._changes |= {job.lesson: change for job, change in zip(jobs, changes, strict=True)}
+        # A GPU is waited for once, not once for each client; an infinite sum tells nothing.
+        sums = torch.isfinite(changes.sum(1)).tolist()
+        self._changes |= {
+            job.lesson: Trained(change=change, finite=finite or None)
+            for job, change, finite in zip(jobs, changes, sums, strict=True)
+        }
         self._trained(jobs)
 
     def _trained(self, jobs: Sequence[Job]) -> None:
@@ -143,7 +156,7 @@ class AtWork:
         return {
             "jobs": [asdict(job) for job in self._jobs.values()],
             "versions": {str(v): w.clone() for v, w in self._versions.items()},
-            "changes": [(list(lesson), c.clone()) for lesson, c in self._changes.items()],
+            "changes": [(list(of), kept.change.clone()) for of, kept in self._changes.items()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -153,7 +166,8 @@ class AtWork:
         self._untrained.clear()
         self._versions = {int(v): w for v, w in state["versions"].items()}
         self._changes = {
-            (client, version, turn): c for (client, version, turn), c in state["changes"]
+            (client, version, turn): Trained(change=change, finite=None)
+            for (client, version, turn), change in state["changes"]
         }
         for job in state["jobs"]:
             self._enter(Job(**job))

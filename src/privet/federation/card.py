@@ -84,7 +84,7 @@ def mechanism_of(federation: Federation) -> dict[str, Any]:
     plain = {
         "steps": settings.rounds,
         "steps_run": federation.next_step,
-        "precision": "float32",
+        "precision": settings.precision,
         "contribution": 1,
     }
     if privacy is None:

@@ -13,7 +13,7 @@ not on who was trained before, nor in which process.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -24,8 +24,10 @@ from torch import Tensor
 
 from privet.errors import InputError
 from privet.federation.draws import Kind, drawn_from
+from privet.privacy.precision import FULL, TF32, find_precision
 
 OPTIMIZERS: Final = ("sgd", "adam")
+PRECISIONS: Final = (FULL.name, TF32.name)
 EMPTY: Final = -1
 Rows = NDArray[np.int64]
 
@@ -42,6 +44,7 @@ class LocalWork:
         optimizer: 'sgd' or 'adam', begun anew by every client in every round.
         own_per_class: fewest and most records of a class in a round; None: all there are.
         pool_per_class: of the pool, likewise; None: no pool.
+        precision: of the products in which clients learn: 'float32', or 'tf32' (CUDA only).
     """
 
     epochs: int = 5
@@ -50,6 +53,7 @@ class LocalWork:
     optimizer: str = "sgd"
     own_per_class: tuple[int, int] | None = None
     pool_per_class: tuple[int, int] | None = None
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         for name, value in (("local epochs", self.epochs), ("local batch", self.batch)):
@@ -61,6 +65,10 @@ class LocalWork:
             raise InputError(
                 "unknown local optimiser", got=self.optimizer, expected=" | ".join(OPTIMIZERS)
             )
+        if self.precision not in PRECISIONS:
+            raise InputError(
+                "unknown precision", got=f"'{self.precision}'", expected=" | ".join(PRECISIONS)
+            )
         for span in (self.own_per_class, self.pool_per_class):
             if span is not None and not 1 <= span[0] <= span[1]:
                 raise InputError(
@@ -68,6 +76,10 @@ class LocalWork:
                     got=f"{span[0]}..{span[1]}",
                     expected="1 <= fewest <= most",
                 )
+
+    def products(self, device: torch.device) -> AbstractContextManager[None]:
+        """For all that clients compute: this precision, whatever PyTorch is set to."""
+        return find_precision(self.precision, device).products(device)
 
 
 @final

@@ -72,6 +72,7 @@ class FederationSettings:
             all layers are dense or steps have 4 records at most.
         init_seed: of first weights, clients, phones and what they draw; public.
         device: 'cpu', 'cuda', ...
+        precision: of what clients compute: 'float32', or 'tf32' (CUDA only).
         looks: after how many of the rounds the model is tried on the test records.
         checkpoint_every: rounds between checkpoints; default: every 20 seconds.
         noise_seed: for tests only: known noise, so no epsilon is stated.
@@ -113,6 +114,7 @@ class FederationSettings:
     engine: str = "auto"
     init_seed: int = 0
     device: str = "cpu"
+    precision: str = "float32"
     looks: int = 20
     checkpoint_every: int | None = None
     noise_seed: int | None = None
@@ -197,6 +199,7 @@ class FederationSettings:
             optimizer=self.optimizer,
             own_per_class=SPAN_OWN if self.sample else None,
             pool_per_class=SPAN_POOL if self.pool else None,
+            precision=self.precision,
         )
 
     def participation(self) -> Capped | Sampled:
@@ -227,8 +230,7 @@ class FederationSettings:
     def on_card(self) -> dict[str, Any]:
         """For the card: without privacy, no word of it."""
         left_out = _OF_PRIVACY if self.epsilon is None else ()
-        said = {name: value for name, value in asdict(self).items() if name not in left_out}
-        return said | {"precision": "float32"}
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
 
     def _expected(self, population: int) -> float:
         """Clients in a step: those that are asked, or as many as their caps leave room for."""

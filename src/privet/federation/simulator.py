@@ -301,8 +301,13 @@ class Simulator:
             self._ask(client)
             return None
         end = self.coordinator.deadline if not self.coordinator.rule.stale else np.inf
-        change = self.work.change_of(job, before=end, expected=self._still_expected)
-        update = Update(client=self._names[client], base_version=job.version, change=change)
+        done = self.work.change_of(job, before=end, expected=self._still_expected)
+        update = Update(
+            client=self._names[client],
+            base_version=job.version,
+            change=done.change,
+            finite=done.finite,
+        )
         self._rests[client] = self.coordinator.round + self._stride
         answer, closed = self.coordinator.receive(update, self.now)
         assert answer is Answer.ACCEPTED

@@ -19,11 +19,13 @@ class Update:
         client: whose it is.
         base_version: of the model that the client started from.
         change: Delta, a vector of as many numbers as the model has weights.
+        finite: whether all its numbers are, where that was found out for many updates at once.
     """
 
     client: str
     base_version: int
     change: Tensor
+    finite: bool | None = None
 
     def require_for(self, size: int, *, finite: bool = True) -> None:
         """Refuse what cannot be added to a model of `size` weights.
@@ -36,7 +38,7 @@ class Update:
                 got=f"shape {tuple(self.change.shape)}",
                 expected=f"one vector of {size} numbers",
             )
-        if finite and not _finite(self.change):
+        if finite and not (_finite(self.change) if self.finite is None else self.finite):
             raise InputError(
                 f"an update of '{self.client}' is not a number somewhere",
                 got="NaN or infinity",
