@@ -56,7 +56,7 @@ class LocalWork:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        for name, value in (("local epochs", self.epochs), ("local batch", self.batch)):
+        for name, value in (("local epochs", self.epochs), ("records of a step", self.batch)):
             if value < 1:
                 raise InputError(f"bad number of {name}", got=value, expected="at least 1")
         if not 0 < self.learning_rate < float("inf"):
@@ -76,6 +76,16 @@ class LocalWork:
                     got=f"{span[0]}..{span[1]}",
                     expected="1 <= fewest <= most",
                 )
+
+    def require_on(self, device: torch.device) -> None:
+        """Refuse a precision that a device does not have."""
+        if self.precision == TF32.name and device.type != "cuda":
+            raise InputError(
+                "no TF32 here",
+                got=f"device {device.type}",
+                expected="a CUDA device",
+                fix=f"--precision {FULL.name}",
+            )
 
     def products(self, device: torch.device) -> AbstractContextManager[None]:
         """For all that clients compute: this precision, whatever PyTorch is set to."""

@@ -192,7 +192,7 @@ def engine_for(
             got="dropout, or the like: its masks would follow from who else takes part",
             fix=f"--engine {ONE_BY_ONE}, or a model without dropout",
         )
-    may = settings.engine == AUTO and stackable(model) and not alone
+    may = settings.engine == AUTO and stackable(model, material.x.device) and not alone
     together = may and faster(model, material.x.device, settings.batch)
     together = together or settings.engine == TOGETHER
     kind = Together if together else OneByOne

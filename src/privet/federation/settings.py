@@ -1,14 +1,15 @@
 """What a user may choose about a federation; none of it is read off the records."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from inspect import signature
 from typing import Any, ClassVar, Final, Self, final, get_args, get_type_hints
 
 from privet.data.dataset import Dataset
-from privet.engine.arguments import shown
+from privet.engine.arguments import in_words, shown
 from privet.errors import InputError
-from privet.federation.local_work import OPTIMIZERS, LocalWork
+from privet.federation.local_work import OPTIMIZERS, PRECISIONS, LocalWork
 from privet.federation.pacing import Cohort
 from privet.federation.rule import Rule
 from privet.federation.rules import RULES, rule_named
@@ -123,6 +124,7 @@ class FederationSettings:
         "rule": tuple(RULES),
         "optimizer": OPTIMIZERS,
         "engine": ENGINES,
+        "precision": PRECISIONS,
     }
     _counts: ClassVar[tuple[str, ...]] = (
         *("rounds", "clients", "times", "apart", "bands", "looks", "checkpoint_every"),
@@ -133,12 +135,20 @@ class FederationSettings:
         for name, known in self._choices.items():
             if getattr(self, name) not in known:
                 raise InputError(
-                    f"unknown {name}", got=f"'{getattr(self, name)}'", expected=" | ".join(known)
+                    f"unknown {in_words(name)}",
+                    got=f"'{getattr(self, name)}'",
+                    expected=" | ".join(known),
                 )
         for name in self._counts:
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InputError(f"bad {name}", got=value, expected="a whole number, at least 1")
+                raise InputError(
+                    f"bad {in_words(name)}", got=value, expected="a whole number, at least 1"
+                )
+        for name in ("init_seed", "noise_seed"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InputError(f"bad {in_words(name)}", got=value, expected="at least 0")
         self._check_population()
         self._check_privacy()
         if self.cohort is not None and self.rate is not None:
@@ -158,7 +168,9 @@ class FederationSettings:
         if filled.rate is None:
             times = min(filled.times or filled.rounds, -(-filled.rounds // filled.apart))
             filled = replace(filled, times=times)
-        return replace(filled, divisor=filled.divisor or filled._expected(filled.population(data)))
+        if filled.divisor is not None:
+            return filled
+        return replace(filled, divisor=filled._expected(filled.population(data)))
 
     def population(self, data: Dataset) -> int:
         """How many clients there are, as far as is public."""
@@ -253,7 +265,7 @@ class FederationSettings:
             is_flag = isinstance(value, bool) and bool not in kinds
             if is_flag or not (as_number or isinstance(value, kinds)):
                 expected = " or ".join(_KINDS.get(kind, "None") for kind in kinds)
-                raise InputError(f"bad {field.name}", got=shown(value), expected=expected)
+                raise InputError(f"bad {in_words(field.name)}", got=shown(value), expected=expected)
 
     def _check_population(self) -> None:
         if self.clients is None and (self.skew is not None or self.lacking):
@@ -283,6 +295,13 @@ class FederationSettings:
                 )
             return
         check_target(self.epsilon, self.delta)
+        if self.divisor is not None and not 0 < self.divisor < math.inf:
+            raise InputError(
+                "bad divisor",
+                got=self.divisor,
+                expected="a positive, finite number",
+                fix="leave out --divisor: it is what a step expects then",
+            )
         if self.rate is not None and (self.times is not None or self.apart > 1 or self.bands > 1):
             raise InputError(
                 "caps on participation where the server samples",

@@ -54,7 +54,7 @@ class Together:
         proximal: float = 0.0,
         at_once: int | None = None,
     ) -> None:
-        _require_stackable(model)
+        _require_stackable(model, material.x.device)
         self.model = model.to(material.x.device).train()
         self.material, self.work, self.proximal = material, work, proximal
         self.at_once = at_once or _stack(flat(model).numel(), material.x.device)
@@ -144,9 +144,9 @@ def _stack(weights: int, device: torch.device) -> int:
     return AT_ONCE if device.type != "cpu" else max(1, min(AT_ONCE, IN_CACHE // weights))
 
 
-def stackable(model: nn.Module) -> bool:
+def stackable(model: nn.Module, device: torch.device) -> bool:
     """Whether its clients can be trained side by side."""
-    return not _moving(model)
+    return not _moving(model) and not _recurrent_on_gpu(model, device)
 
 
 def faster(model: nn.Module, device: torch.device, batch: int) -> bool:
@@ -170,7 +170,12 @@ def _moving(model: nn.Module) -> list[str]:
     return [name for name in travelling(model) if name in buffers]
 
 
-def _require_stackable(model: nn.Module) -> None:
+def _recurrent_on_gpu(model: nn.Module, device: torch.device) -> bool:
+    """Recurrent layers of cuDNN take no weights that differ within a batch."""
+    return device.type == "cuda" and any(isinstance(m, nn.RNNBase) for m in model.modules())
+
+
+def _require_stackable(model: nn.Module, device: torch.device) -> None:
     moving = _moving(model)
     if moving:
         raise InputError(
@@ -178,4 +183,9 @@ def _require_stackable(model: nn.Module) -> None:
             got=f"'{moving[0]}'",
             fix="a model without BatchNorm, or --engine one-by-one",
         )
-    assert flat(model).numel()
+    if _recurrent_on_gpu(model, device):
+        raise InputError(
+            "recurrent networks side by side on a GPU",
+            got=str(device),
+            fix="--engine one-by-one, or --device cpu",
+        )
