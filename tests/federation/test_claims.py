@@ -23,13 +23,16 @@ from privet.federation.coordinator import Closing
 from privet.federation.fitting import resume, settings_of, simulate
 from privet.federation.one_by_one import OneByOne
 from privet.federation.population import population_of
-from privet.federation.running import engine_for
+from privet.federation.running import Federation, engine_for
 from privet.federation.simulator import Idle, Simulator
 from privet.federation.together import Together
-from privet.federation.traces import always
+from privet.federation.trace_files import write
+from privet.federation.traces import always, drawn
 from privet.federation.update import Update
-from privet.privacy.randomness import SecretStream
+from privet.ledger import Ledger
+from privet.privacy.randomness import Randomness, SecretStream
 from privet.training.run_folder import RunFolder
+from privet.verification.federation import check_facts
 
 STREAM = SecretStream(bytes(32))
 
@@ -114,6 +117,67 @@ def test_who_is_a_volunteer_does_not_depend_on_who_else_is_there() -> None:
             assert set(few.x.ravel()) == set(many.x.ravel())
             compared += 1
     assert compared > 15
+
+
+def _turns(data: Dataset, **options: object) -> dict[float, list[int]]:
+    """In which steps the updates of which user were counted; a user by what its records say."""
+    settings = settings_of({"model": "linear", "local_epochs": 1, **options})
+    population = population_of(data, settings)
+    settings = settings.filled_for(population.data)
+    federation = Federation(
+        population, settings, Randomness.seeded(0), privacy=settings.privacy(epsilon=8.0)
+    )
+    who = [float(population.data.train.x[rows[0], 0]) for rows in population.clients]
+    turns: dict[float, list[int]] = {}
+    before: dict[str, int] = {}
+    while federation.next_step < settings.rounds:
+        federation.step()
+        times = federation.simulator.coordinator.times
+        for name in (name for name in times if times[name] != before.get(name, 0)):
+            turns.setdefault(who[int(name)], []).append(federation.next_step)
+        before = dict(times)
+    return turns
+
+
+@pytest.mark.parametrize("gone", [0, 7])
+def test_who_goes_takes_no_turn_of_others_with_it(gone: int) -> None:
+    """All behind it move up, and still draw what they drew: that is what add/remove rests on."""
+    whole = _users([3 + user % 5 for user in range(30)])
+    rest = whole.train.part(whole.train.x[:, 0] != gone)
+    options = {"rounds": 12, "epsilon": 8.0, "times": 3, "apart": 2, "seconds": 4 * 3600.0}
+    options |= {"traces": "phones", "dropout": 0.3}
+    there = _turns(whole, **options)
+    there.pop(gone, None)
+    assert there == _turns(whole.training_on(rest, nominal_size=30), **options)
+    assert sum(map(len, there.values())) > 20
+
+
+@pytest.mark.parametrize("drawn_phones", [True, False])
+def test_only_a_file_of_traces_knows_clients_by_number(
+    tmp_path: Path, book: Ledger, *, drawn_phones: bool
+) -> None:
+    write(tmp_path / "traces.csv", drawn(range(8), days=1, seed=0))
+    where = "phones" if drawn_phones else str(tmp_path / "traces.csv")
+    options = {"clients": 8, "rounds": 1, "epsilon": 8.0, "seconds": 3600.0, "traces": where}
+    card = simulate(privet.data.load("digits"), ledger=book, **options).trust
+    assumed = any("file of traces" in one for one in card["privacy"][0]["assumptions"])
+    assert assumed is not drawn_phones
+    assert check_facts(card).ok
+    card["federation"].pop("trace_file", None)
+    assert check_facts(card).ok is drawn_phones
+
+
+def test_lessons_follow_from_own_records_alone() -> None:
+    """What is drawn for a user, as places among its own records."""
+    whole = _users([6 + user % 5 for user in range(12)])
+    rest = whole.training_on(whole.train.part(whole.train.x[:, 0] != 3), nominal_size=12)
+    drawn = []
+    for data, last in ((whole, 11), (rest, 10)):
+        population = population_of(data, settings_of({}))
+        material = population.material(torch.device("cpu"))
+        lesson = Teacher(material, LocalWork(epochs=2, batch=4), seed=1).lesson(last, 5)
+        drawn.append((lesson.rows - population.clients[last].min()).clip(-1).tolist())
+    assert drawn[0] == drawn[1]
 
 
 def _material(side: int = 4) -> Material:

@@ -232,5 +232,5 @@ def traces(
     for name, value, least in (("clients", clients, 1), ("days", days, 1), ("seed", seed, 0)):
         if value < least:
             raise InputError(f"bad {name}", got=value, expected=f"a whole number, at least {least}")
-    written = write(out_file, drawn(clients, days=days, seed=seed))
+    written = write(out_file, drawn(range(clients), days=days, seed=seed))
     out.print(f"{written} stretches of {clients} phones in {out_file}", highlight=False)

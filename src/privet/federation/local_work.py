@@ -8,8 +8,8 @@
 
 A `Lesson` is all of that drawn: rows of the `Material`, in order, with -1 where a batch is not
 full. Every engine is given the same lessons, so that they can be compared number by number. A
-lesson depends on the seed, the client and how often the client has been asked, and on nothing else:
-not on who was trained before, nor in which process.
+lesson depends on the seed, the client's key and how often the client has been asked, and on nothing
+else: not on who was trained before, nor in which process.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privet.errors import InputError
-from privet.federation.draws import Kind, drawn_from
+from privet.federation.draws import Keys, Kind, drawn_from
 from privet.privacy.precision import FULL, TF32, find_precision
 
 OPTIMIZERS: Final = ("sgd", "adam")
@@ -102,6 +102,7 @@ class Material:
         clients: for each client, which rows are its own.
         pool: rows that every client has; none without a pool.
         classes: number of classes.
+        keys: of clients, by which all is drawn for them; by default their places.
     """
 
     x: Tensor
@@ -109,6 +110,7 @@ class Material:
     clients: Sequence[Rows]
     pool: Rows
     classes: int
+    keys: Keys | None = None
 
     def on(self, device: torch.device) -> "Material":
         """The same with its records on a device."""
@@ -118,6 +120,7 @@ class Material:
             clients=self.clients,
             pool=self.pool,
             classes=self.classes,
+            keys=self.keys,
         )
 
 
@@ -160,6 +163,8 @@ class Teacher:
         self._labels, self._classes = material.y.cpu().numpy(), material.classes
         self._own = [self._in_classes(rows) for rows in material.clients]
         self._pool = self._in_classes(material.pool)
+        places = np.arange(len(self._own), dtype=np.uint64)
+        self.keys: Keys = places if material.keys is None else material.keys
         if work.pool_per_class is not None and not len(material.pool):
             raise InputError(
                 "records of a pool are asked for, and there is no pool", fix="give a pool"
@@ -172,7 +177,7 @@ class Teacher:
 
     def lesson(self, client: int, turn: int) -> Lesson:
         """Of one client, when it is asked for the `turn`-th time."""
-        draw = drawn_from(self.seed, Kind.LESSON, client, turn)
+        draw = drawn_from(self.seed, Kind.LESSON, int(self.keys[client]), turn)
         rows, batch = self._chosen(client, draw), self.work.batch
         epochs = np.full((self.work.epochs, -(-len(rows) // batch) * batch), EMPTY, dtype=np.int64)
         for epoch in epochs:
@@ -183,7 +188,7 @@ class Teacher:
         """How many records a lesson goes through, every epoch counted."""
         if self._always_whole:
             return self.work.epochs * len(self._own[client])
-        draw = drawn_from(self.seed, Kind.LESSON, client, turn)
+        draw = drawn_from(self.seed, Kind.LESSON, int(self.keys[client]), turn)
         return self.work.epochs * len(self._chosen(client, draw))
 
     @property

@@ -239,6 +239,11 @@ class FederationSettings:
             return (1.0,)
         return optimal_coefficients(Workload(steps=self.rounds), self.bands)
 
+    @property
+    def reads_traces(self) -> bool:
+        """Whether phones are those of a file."""
+        return self.traces not in (ALWAYS, PHONES)
+
     def on_card(self) -> dict[str, Any]:
         """For the card: without privacy, no word of it."""
         left_out = _OF_PRIVACY if self.epsilon is None else ()
