@@ -266,3 +266,14 @@ def test_a_killed_coordinator_goes_on_to_the_same_bits(
             c.receive(_update(client, value, max(0, c.version - behind)), now)
     assert torch.equal(whole.weights, broken.weights)
     assert (whole.version, whole.times) == (broken.version, broken.times)
+
+
+def test_sums_that_nobody_has_looked_at_are_before_anything_is_kept_of_them() -> None:
+    coordinator = Coordinator(torch.zeros(3), rule_named("flsys", seconds=10.0), rounds=3)
+    for client, value in (("a", 1.0), ("b", float("inf"))):
+        change = torch.full((3,), value)
+        update = Update(client=client, base_version=0, change=change, total=change.sum())
+        assert coordinator.receive(update, 1.0)[0] is Answer.ACCEPTED
+    for kept in (coordinator.state, lambda: coordinator.advance(10.0)):
+        with pytest.raises(InputError, match="an update of 'b' is not a number somewhere"):
+            kept()

@@ -268,6 +268,23 @@ def test_the_course_of_events_is_what_it_was(rule: str, monkeypatch: pytest.Monk
     assert simulator.tally.jobs == fates
 
 
+class _Broken(_Ones):
+    """Its third client of a call diverges."""
+
+    def changes(self, weights: Tensor, lessons: Sequence[Lesson]) -> Tensor:
+        changes = super().changes(weights, lessons)
+        changes[2, 1] = float("nan")
+        return changes
+
+
+def test_an_update_that_is_not_finite_ends_the_run_before_the_model_moves() -> None:
+    coordinator = Coordinator(torch.zeros(2), rule_named("flsys", quorum=0), rounds=3)
+    simulator = Simulator(coordinator, _Broken(), _teacher(5), always(5), seed=0)
+    with pytest.raises(InputError, match="an update of '2' is not a number somewhere"):
+        simulator.next_round()
+    assert torch.equal(coordinator.weights, torch.zeros(2))
+
+
 def test_capped_phones_spread_their_steps() -> None:
     """60 phones that are always there, five steps each of 40 rounds: no cap is spent at once."""
     privacy = UserPrivacy(

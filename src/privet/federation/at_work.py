@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple, Protocol, final
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from privet.federation.local_work import Lesson, Teacher
@@ -50,10 +49,10 @@ LessonOf = tuple[int, int, int]
 
 
 class Trained(NamedTuple):
-    """What came of a client's work; `finite`: whether it is, None: nobody has looked."""
+    """What came of a client's work; `total`: the sum of its numbers, None: nobody added them up."""
 
     change: Tensor
-    finite: bool | None
+    total: Tensor | None
 
 
 @final
@@ -134,11 +133,10 @@ class AtWork:
         jobs = sorted([first, *jobs], key=lambda job: job.client)
         lessons = [self.teacher.lesson(job.client, job.turn) for job in jobs]
         changes = self.engine.changes(weights, lessons)
-        # A GPU is waited for once, not once for each client; an infinite sum tells nothing.
-        sums = torch.isfinite(changes.sum(1)).tolist()
+        # Nobody looks at these sums yet: a GPU that is at work on them need not be waited for.
         self._changes |= {
-            job.lesson: Trained(change=change, finite=finite or None)
-            for job, change, finite in zip(jobs, changes, sums, strict=True)
+            job.lesson: Trained(change=change, total=total)
+            for job, change, total in zip(jobs, changes, changes.sum(1), strict=True)
         }
         self._trained(jobs)
 
@@ -166,7 +164,7 @@ class AtWork:
         self._untrained.clear()
         self._versions = {int(v): w for v, w in state["versions"].items()}
         self._changes = {
-            (client, version, turn): Trained(change=change, finite=None)
+            (client, version, turn): Trained(change=change, total=None)
             for (client, version, turn), change in state["changes"]
         }
         for job in state["jobs"]:

@@ -13,7 +13,7 @@ else: not on who was trained before, nor in which process.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -87,9 +87,19 @@ class LocalWork:
                 fix=f"--precision {FULL.name}",
             )
 
-    def products(self, device: torch.device) -> AbstractContextManager[None]:
-        """For all that clients compute: this precision, whatever PyTorch is set to."""
-        return find_precision(self.precision, device).products(device)
+    @contextmanager
+    def products(self, device: torch.device) -> Iterator[None]:
+        """For all that clients compute: this precision, whatever PyTorch is set to.
+
+        And on a GPU the same bits whenever it is done: a killed run repeats its lost steps.
+        """
+        before = torch.backends.cudnn.deterministic
+        torch.backends.cudnn.deterministic = True
+        try:
+            with find_precision(self.precision, device).products(device):
+                yield
+        finally:
+            torch.backends.cudnn.deterministic = before
 
 
 @final

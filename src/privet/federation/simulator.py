@@ -309,14 +309,12 @@ class Simulator:
             client=self._names[client],
             base_version=job.version,
             change=done.change,
-            finite=done.finite,
+            total=done.total,
         )
         self._rests[client] = self.coordinator.round + self._stride
         answer, closed = self.coordinator.receive(update, self.now)
         assert answer is Answer.ACCEPTED
         self.tally.add("taken", job.records)
-        if closed is None:
-            self._ask(client)  # under a buffer it may begin again at once
         return closed
 
     def _push(self, time: float, kind: int, client: int) -> None:
