@@ -87,8 +87,11 @@ def test_tf32_is_refused_where_there_is_none() -> None:
 
 @pytest.mark.parametrize("engine", [OneByOne, Together])
 def test_no_engine_computes_more_coarsely_than_it_says(engine: type) -> None:
-    """Whatever PyTorch is set to; cuDNN's convolutions would use TF32 by default."""
-    seen = []
+    """Whatever PyTorch is set to; cuDNN's convolutions would use TF32 by default.
+
+    And what they compute, they compute again: a killed run repeats its lost steps.
+    """
+    seen: list[tuple[object, ...]] = []
 
     class Watching(nn.Module):
         def __init__(self) -> None:
@@ -96,20 +99,23 @@ def test_no_engine_computes_more_coarsely_than_it_says(engine: type) -> None:
             self.top = nn.Linear(6, 3)
 
         def forward(self, x: Tensor) -> Tensor:
-            settings = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-            seen.append(settings)
+            cudnn = torch.backends.cudnn
+            precision = torch.get_float32_matmul_precision()
+            seen.append((precision, cudnn.allow_tf32, cudnn.deterministic))
             scores: Tensor = self.top(x.flatten(1))
             return scores
 
     material, work, net = _material(), LocalWork(epochs=1), Watching()
     before = torch.get_float32_matmul_precision()
+    assert not torch.backends.cudnn.deterministic
     torch.set_float32_matmul_precision("high")
     try:
         engine(net, material, work).changes(flat(net), _lessons(material, work))
         assert torch.get_float32_matmul_precision() == "high"
+        assert not torch.backends.cudnn.deterministic
     finally:
         torch.set_float32_matmul_precision(before)
-    assert set(seen) == {("highest", False)}
+    assert set(seen) == {("highest", False, True)}
 
 
 def test_one_client_by_hand() -> None:

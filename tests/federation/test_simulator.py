@@ -334,6 +334,21 @@ def test_clients_that_are_sure_to_come_are_trained_together(dropout: float) -> N
     assert simulator.tally.jobs["taken"] == sum(engine.groups)
 
 
+def test_nobody_is_trained_whose_cap_is_spent_or_whose_update_is_here() -> None:
+    """Two steps each of nine rounds, four apart: over after eight. A quorum keeps updates."""
+    privacy = UserPrivacy(
+        clip=1.0, multiplier=1.0, participation=Capped(times=2, apart=4), divisor=2.0
+    )
+    rule, stream = rule_named("flsys", quorum=0), Randomness.seeded(0).noise
+    capped = Coordinator(torch.zeros(2), rule, rounds=9, privacy=privacy, stream=stream)
+    waiting = Coordinator(torch.zeros(2), rule_named("flsys", quorum=21), rounds=3)
+    for coordinator, trained in ((capped, 40), (waiting, 20)):
+        simulator = Simulator(coordinator, _Ones(), _teacher(20), always(20), seed=0)
+        simulator.run()
+        assert isinstance(simulator.work.engine, _Ones)
+        assert sum(simulator.work.engine.groups) == trained == simulator.tally.jobs["taken"]
+
+
 def test_who_was_expected_and_did_not_come_leaves_nothing_behind() -> None:
     """Only eight are asked of 20 who could; nothing of the others waits for the next round."""
     simulator, _ = _run(always(20), "fedavg", rounds=4, cohort=8)

@@ -200,7 +200,7 @@ class Simulator:
         self._push_all(asking, told)
 
     def _expect(self, told: Clients, asking: NDArray[np.float64]) -> None:
-        """Who is sure to train on this version: phones that take no time, if they have a turn."""
+        """Who is sure to train on this version: phones that take no time, and will be let in."""
         self.work.forget_others()
         number, version = self.coordinator.round, self.coordinator.version
         self._expected = [
@@ -209,6 +209,7 @@ class Simulator:
             if self._instant[client]
             and not self.coordinator.rule.stale
             and self._rests[client] <= number
+            and self.coordinator.ask(self._names[client]) is Answer.ACCEPTED
             and not self._drops_out(client, self._turns[client])
         ]
 
