@@ -277,3 +277,21 @@ def test_sums_that_nobody_has_looked_at_are_before_anything_is_kept_of_them() ->
     for kept in (coordinator.state, lambda: coordinator.advance(10.0)):
         with pytest.raises(InputError, match="an update of 'b' is not a number somewhere"):
             kept()
+
+
+def test_a_clients_steps_are_apart_in_sums_not_in_rounds_that_came_to_nothing() -> None:
+    privacy = UserPrivacy(
+        clip=1.0, multiplier=1.0, participation=Capped(times=3, apart=2), divisor=1.0
+    )
+    rule = rule_named("fedbuff", buffer=1, seconds=10.0)
+    coordinator = Coordinator(
+        torch.zeros(2), rule, rounds=9, privacy=privacy, stream=SecretStream(bytes(32))
+    )
+    for end in (10.0, 20.0, 30.0):  # nobody comes
+        coordinator.advance(end)
+    answers = []
+    for number, client in enumerate("aab" + "a"):
+        update = Update(client=client, base_version=coordinator.version, change=torch.ones(2))
+        answers.append(coordinator.receive(update, 31.0 + number)[0])
+    too_soon, yes = Answer.TOO_SOON, Answer.ACCEPTED
+    assert answers == [yes, too_soon, yes, yes]
