@@ -70,3 +70,17 @@ def test_a_change_comes_with_its_sum_which_nobody_has_looked_at() -> None:
         _begin(work, client)
     done = [work.change_of(work.end(client), before=np.inf) for client in range(3)]
     assert [None if one.total is None else float(one.total) for one in done] == [0.0, 4.0, 8.0]
+
+
+def test_what_was_trained_is_not_trained_again_after_a_restart() -> None:
+    """Nor could it be: the weights of its version are gone."""
+    work, _ = _work(3)
+    for client in range(3):
+        _begin(work, client)
+    work.change_of(work.end(0), before=np.inf)
+    again, engine = _work(3)
+    again.restore(work.state())
+    for client in (1, 2):
+        done = again.change_of(again.end(client), before=np.inf)
+        assert done.change.tolist() == [client] * 4
+    assert engine.groups == []

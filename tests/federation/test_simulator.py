@@ -285,10 +285,14 @@ def test_an_update_that_is_not_finite_ends_the_run_before_the_model_moves() -> N
     assert torch.equal(coordinator.weights, torch.zeros(2))
 
 
-def test_capped_phones_spread_their_steps() -> None:
-    """60 phones that are always there, five steps each of 40 rounds: no cap is spent at once."""
+@pytest.mark.parametrize("apart", [1, 8])
+def test_capped_phones_spread_their_steps(apart: int) -> None:
+    """60 phones that are always there, five steps each of 40 rounds: no cap is spent at once.
+
+    Also where their steps might follow one another.
+    """
     privacy = UserPrivacy(
-        clip=1.0, multiplier=1.0, participation=Capped(times=5, apart=8), divisor=7.5
+        clip=1.0, multiplier=1.0, participation=Capped(times=5, apart=apart), divisor=7.5
     )
     coordinator = Coordinator(
         torch.zeros(2),
@@ -357,3 +361,17 @@ def test_who_was_expected_and_did_not_come_leaves_nothing_behind() -> None:
     assert engine.groups == [8] * 4
     assert simulator.work.state()["changes"] == []
     assert simulator.work.state()["versions"] == {}
+
+
+def test_a_round_that_ends_early_leaves_nothing_of_those_who_were_still_to_come() -> None:
+    """All who are expected are trained, five are counted; the rest is for nothing."""
+    rule = rule_named("fedbuff", buffer=5, stale=0)
+    simulator = Simulator(
+        Coordinator(torch.zeros(2), rule, rounds=9), _Ones(), _teacher(20), always(20), seed=0
+    )
+    for _ in range(4):
+        simulator.next_round()
+        at_work = [(j["client"], j["version"], j["turn"]) for j in simulator.work.state()["jobs"]]
+        assert {tuple(of) for of, _ in simulator.work.state()["changes"]} <= set(at_work)
+    assert isinstance(simulator.work.engine, _Ones)
+    assert sum(simulator.work.engine.groups) > 20 + 3 * 5
