@@ -114,6 +114,7 @@ def test_only_a_clock_lets_clients_come_and_go() -> None:
         ("fedavg", {}, False),
         ("fedavg", {"rate": 0.1}, False),
         ("fedavg", {"rate": 0.1, "patient": True}, True),
+        ("fedavg", {"rate": 0.1, "patient": True, "quorum": 2}, False),
         ("fedavg", {"cohort": 4, "patient": True}, False),  # one takes another's place
     ],
 )
