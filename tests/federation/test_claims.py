@@ -57,6 +57,26 @@ def test_coins_that_anybody_can_draw_again_are_refused() -> None:
         Simulator(_sampled(patient=True), Idle(3), teacher, always(2), seed=0)
 
 
+def test_who_is_asked_follows_from_the_secret_coins_alone() -> None:
+    """Not from the seed of the simulation, which is public and on the card."""
+    asked = []
+    for key, seed in ((1, 0), (1, 5), (2, 0)):
+        places = Material(
+            x=torch.zeros(60, 1),
+            y=torch.zeros(60, dtype=torch.int64),
+            clients=np.split(np.arange(60), 60),
+            pool=np.zeros(0, dtype=np.int64),
+            classes=1,
+        )
+        coordinator = _sampled(patient=True)
+        teacher, coins = Teacher(places, LocalWork(), seed=seed), SecretStream(bytes([key] * 32))
+        simulator = Simulator(coordinator, Idle(3), teacher, always(60), seed=seed, sampling=coins)
+        simulator.next_round()
+        asked.append((set(coordinator.times), coordinator.state()["asked"]))
+    assert asked[0] == asked[1] != asked[2]
+    assert 15 < len(asked[0][0]) < 45
+
+
 def test_a_sampling_server_is_patient_under_privacy_and_can_be_asked_for() -> None:
     """Filled settings pass their own check; without privacy nobody waits longer than needed."""
     data = privet.data.load("digits")
