@@ -1,5 +1,6 @@
 """What the claims of privacy rest on: configurations that would break them are refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,12 @@ from privet.federation import (
     rule_named,
 )
 from privet.federation.coordinator import Closing
+from privet.federation.draws import Kind, share_of_each
 from privet.federation.fitting import resume, settings_of, simulate
 from privet.federation.one_by_one import OneByOne
 from privet.federation.population import population_of
 from privet.federation.running import Federation, engine_for
-from privet.federation.simulator import Idle, Simulator
+from privet.federation.simulator import FREE, Idle, Simulator
 from privet.federation.together import Together
 from privet.federation.trace_files import write
 from privet.federation.traces import always, drawn
@@ -137,6 +139,40 @@ def test_who_is_a_volunteer_does_not_depend_on_who_else_is_there() -> None:
             assert set(few.x.ravel()) == set(many.x.ravel())
             compared += 1
     assert compared > 15
+
+
+def test_volunteers_stay_volunteers_when_another_user_goes() -> None:
+    settings, whole = settings_of({"pool": 6}), _users([4] * 30)
+    pool = population_of(whole, settings).pool
+    assert pool is not None
+    volunteers, compared = set(pool.x.ravel()), 0
+    for gone in range(30):
+        rest = whole.training_on(whole.train.part(whole.train.x[:, 0] != gone), nominal_size=30)
+        left = population_of(rest, settings).pool
+        assert left is not None
+        if gone not in volunteers:
+            assert set(left.x.ravel()) == volunteers
+            compared += 1
+    assert compared > 15
+
+
+def test_when_a_client_asks_follows_from_its_key() -> None:
+    """Not from its place: a phone that asks later may be too late."""
+    keys = np.array([70, 30, 50], dtype=np.uint64)
+    early, late = share_of_each(3, Kind.DELAY, keys, 4), share_of_each(3, Kind.DELAY, keys[1:], 4)
+    assert early[1:].tolist() == late.tolist()
+    assert len({*early, *share_of_each(3, Kind.DELAY, keys, 5)}) == 6
+    times = []
+    for some in (keys, keys[1:]):
+        material = replace(_material(), clients=[np.arange(2)] * len(some), keys=some)
+        coordinator = Coordinator(torch.zeros(3), rule_named("flsys", seconds=90.0), rounds=3)
+        teacher = Teacher(material, LocalWork(), seed=3)
+        simulator = Simulator(coordinator, Idle(3), teacher, always(len(some)), seed=3)
+        simulator.next_round()
+        heap = simulator.state()["heap"]
+        times.append({int(some[client]): time for time, kind, _, client in heap if kind == FREE})
+    times[0].pop(70)
+    assert times[0] == times[1] != {}
 
 
 def _turns(data: Dataset, **options: object) -> dict[float, list[int]]:

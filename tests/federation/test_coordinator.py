@@ -295,3 +295,10 @@ def test_a_clients_steps_are_apart_in_sums_not_in_rounds_that_came_to_nothing() 
         answers.append(coordinator.receive(update, 31.0 + number)[0])
     too_soon, yes = Answer.TOO_SOON, Answer.ACCEPTED
     assert answers == [yes, too_soon, yes, yes]
+    coordinator.restore(coordinator.state())
+    assert coordinator.ask("a") is too_soon
+    again = Coordinator(
+        torch.zeros(2), rule, rounds=9, privacy=privacy, stream=SecretStream(bytes(32))
+    )
+    again.restore(coordinator.state())
+    assert [again.ask(client) for client in "ab"] == [too_soon, yes]
