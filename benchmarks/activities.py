@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--from-seed", type=int, default=0)
     parser.add_argument("--networks", nargs="+", default=None)
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
@@ -136,7 +137,7 @@ def main() -> None:
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "hardware": f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)",
     }
-    for seed in range(arguments.seeds):
+    for seed in range(arguments.from_seed, arguments.seeds):
         for name in names:
             kept = record["networks"][name]
             if seed in {run["seed"] for run in kept["runs"]}:

@@ -51,6 +51,8 @@ def main():
     torch.set_num_threads(asked.threads)
     record = json.loads(asked.out.read_text()) if asked.out.exists() else new_record(asked)
     for row in QUESTIONS[asked.question](asked):
+        if asked.only and row["name"] not in asked.only:
+            continue
         named = {name: row[name] for name in ("name", "seed")}
         if any(named.items() <= there.items() for there in record["rows"]):
             continue
@@ -61,7 +63,7 @@ def main():
 def augmentation(asked):
     """Clients of few classes, with and without the pool; clients of all classes beside them."""
     even = {"clients": SKEWED["clients"]}
-    for seed in range(asked.seeds):
+    for seed in seeds(asked):
         common = {"rounds": asked.rounds, "init_seed": seed} | FLSYS
         yield row("stock", seed, common | SKEWED)
         yield row("pool", seed, common | SKEWED | POOL)
@@ -70,7 +72,7 @@ def augmentation(asked):
 
 def dropout(asked):
     """The share of clients that begin a round and are never heard of again."""
-    for seed in range(asked.seeds):
+    for seed in seeds(asked):
         for share in (0.0, 0.25, 0.5):
             common = {"rounds": asked.rounds, "init_seed": seed, "dropout": share}
             yield row(f"dropout {share:g}", seed, common | QUICKER | SKEWED | POOL)
@@ -83,7 +85,7 @@ def clock(asked):
         "fedbuff": {"buffer": 10, "rounds": 10_000, "looks": 2_500},
         "fedavg": {"cohort": 20, "seconds": 24 * 3600.0, "rounds": 1_000, "looks": 500},
     }
-    for seed in range(asked.seeds):
+    for seed in seeds(asked):
         for name, own in rules.items():
             common = {"init_seed": seed, "traces": "phones", "dropout": 0.1, "rule": name}
             yield row(name, seed, common | QUICKER | SKEWED | POOL | own)
@@ -93,7 +95,7 @@ def sentiment(asked):
     """Tweets, dealt out to keyboards: evenly, skewed, and skewed with a pool."""
     head = {"model": "sentiment-head", "local_epochs": 5, "batch": 20}
     head |= {"optimizer": "adam", "client_rate": 0.001}
-    for seed in range(asked.seeds):
+    for seed in seeds(asked):
         common = head | {"clients": 200, "rounds": asked.rounds, "init_seed": seed}
         yield row("even", seed, common)
         yield row("skewed", seed, common | {"skew": 0.2})
@@ -102,7 +104,7 @@ def sentiment(asked):
 
 def privacy(asked):
     """Accuracy by population and epsilon: a server that samples 200 clients, and phones without."""
-    for seed in range(asked.seeds):
+    for seed in seeds(asked):
         for users in asked.populations:
             common = PRIVATE | {"init_seed": seed, "clients": users, "rounds": asked.rounds}
             sampled = common | {"rule": "fedavg", "rate": min(1.0, COHORT / users)}
@@ -140,6 +142,11 @@ QUESTIONS = {
 }
 
 
+def seeds(asked):
+    """Which; a seed's rows stand together, so that a run that ends early has whole comparisons."""
+    return range(asked.from_seed, asked.seeds)
+
+
 def row(name, seed, settings):
     """What is to be run."""
     return {"name": name, "seed": seed, "settings": settings}
@@ -156,6 +163,8 @@ def measured(asked, wanted):
         kept["federation"] = federation
         say(wanted, federation)
         if asked.question == "clock" and federation.simulator.now > asked.days * 86400.0:
+            raise TimeOverError
+        if time.perf_counter() - began > 60.0 * asked.minutes:
             raise TimeOverError
 
     release = None
@@ -185,7 +194,7 @@ def measured(asked, wanted):
 
 
 class TimeOverError(Exception):
-    """The days of a comparison by the clock are over."""
+    """The days of a comparison by the clock are over, or this machine's minutes."""
 
 
 def predictions(federation):
@@ -239,6 +248,11 @@ def arguments():
     parser.add_argument("--days", type=int, default=10, help="of the virtual clock")
     parser.add_argument("--populations", type=int, nargs="+", default=[1000, 3000, 12000])
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--from-seed", type=int, default=0)
+    parser.add_argument("--only", nargs="+", help="rows of these names")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="a row ends then, as far as it has come"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()

@@ -20,6 +20,7 @@ are there.
 
 import copy
 import io
+import itertools
 import json
 import os
 import platform
@@ -36,6 +37,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.utils.flop_counter import FlopCounterMode
 
 from privet.federation import (
     Capped,
@@ -343,34 +345,59 @@ def events(asked: Namespace) -> dict:
 def device(asked: Namespace) -> dict:
     """Client updates a second, side by side; lessons, training and the round itself apart."""
     rows = []
-    for records in asked.records:
+    for records, precision in itertools.product(asked.records, asked.precisions):
         made = material(asked.side_by_side, records, (1, 28, 28), classes=62, device=asked.device)
-        plan = LocalWork(epochs=1, batch=20, learning_rate=0.05)
+        plan = LocalWork(epochs=1, batch=20, learning_rate=0.05, precision=precision)
         teacher = Teacher(made, plan, seed=0)
         torch.manual_seed(0)
         net = large_cnn().to(asked.device)
-        engine = Together(net, made, plan, at_once=asked.at_once)
         start = flat(net)
-        whole = simulator(start, engine, teacher)
-        count, lessons = asked.side_by_side, []
-        whole.next_round()
-
-        def teach(lessons=lessons, teacher=teacher) -> None:
-            lessons[:] = [teacher.lesson(client, 0) for client in range(asked.side_by_side)]
-
-        stages = {
-            "lessons": teach,
-            "training": partial(engine.changes, start, lessons),
-            "a round": whole.next_round,
-        }
-        row = {"records": records, "clients": count, "weights": start.numel()}
+        row = {"records": records, "precision": precision, "weights": start.numel()}
+        row |= {"clients": asked.side_by_side, "bound": bound(records, precision, asked.device)}
+        lessons = [teacher.lesson(client, 0) for client in range(asked.side_by_side)]
+        stages: dict[str, Callable[[], object]] = {}
+        for at_once in asked.at_once:
+            engine = Together(copy.deepcopy(net), made, plan, at_once=at_once)
+            stages[f"training, {engine.at_once} at once"] = partial(engine.changes, start, lessons)
+        stages["lessons"] = lambda teacher=teacher: [
+            teacher.lesson(client, 0) for client in range(asked.side_by_side)
+        ]
+        stages["a round"] = simulator(start, Together(net, made, plan), teacher).next_round
         for name, stage in stages.items():
             stage()
             times = summary([taken(stage, asked.device) for _ in range(asked.repeats)])
-            row[name] = times | {"clients_a_second": count / times["seconds"]["median"]}
-            print(records, name, row[name]["clients_a_second"], flush=True)
+            row[name] = times | {
+                "clients_a_second": asked.side_by_side / times["seconds"]["median"]
+            }
+            print(records, precision, name, row[name]["clients_a_second"], flush=True)
         rows.append(row)
-    return {"batch": 20, "at_once": asked.at_once, "rows": rows}
+    return {"batch": 20, "rows": rows}
+
+
+def bound(records: int, precision: str, device: str) -> dict[str, float]:
+    """What this device could do at most, by a large product and a large copy that it really does.
+
+    Of weights no more is counted than that a step reads and writes how far a client has moved,
+    writes its gradient and reads it.
+    """
+    net, steps = large_cnn(), -(-records // 20)
+    with FlopCounterMode(display=False) as counted:
+        net(torch.zeros(20, 1, 28, 28)).sum().backward()
+    operations, moved = counted.get_total_flops() * records / 20, 16 * flat(net).numel() * steps
+    a = torch.randn(*(2 * [8192 if device == "cuda" else 512]), device=device)
+    with LocalWork(precision=precision).products(torch.device(device)):
+        products = min(taken(lambda: a @ a, device)["seconds"] for _ in range(10))
+    long = torch.empty(2**30 if device == "cuda" else 2**24, device=device)
+    copies = min(taken(lambda: long.copy_(long * 1), device)["seconds"] for _ in range(5))
+    a_second, bytes_a_second = 2 * len(a) ** 3 / products, 16 * len(long) / copies
+    return {
+        "operations_of_a_client": operations,
+        "operations_a_second_in_a_large_product": a_second,
+        "clients_a_second_by_operations": a_second / operations,
+        "bytes_of_weights_of_a_client": moved,
+        "bytes_a_second_in_a_large_copy": bytes_a_second,
+        "clients_a_second_by_weights": bytes_a_second / moved,
+    }
 
 
 def machine(asked: Namespace) -> dict:
@@ -412,7 +439,8 @@ def options() -> Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--records", type=int, nargs="+", default=[20, 226])
     parser.add_argument("--side-by-side", type=int, default=2048)
-    parser.add_argument("--at-once", type=int, help="default: the engine's")
+    parser.add_argument("--at-once", type=int, nargs="+", default=[None])
+    parser.add_argument("--precisions", nargs="+", default=["float32"])
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
     if asked.flower_python is None:

@@ -285,8 +285,9 @@ def test_data_refused_at_the_door_are_not_entered(tmp_path):
     one_line(refused, 2, "'other' are in the ledger as 'own'")
     cap = ["ledger", "cap", "again.toml", "--epsilon", "0.1", "--delta", "1e-5"]
     one_line(privet(*cap, home=home, cwd=tmp_path), 1, "already spent on 'again'")
-    (entry,) = privet("ledger", "show", "--json", home=home).json
-    assert (entry["name"], entry["related"]) == ("own", [])
+    for name in ([], ["own"], ["own.toml"]):
+        (entry,) = privet("ledger", "show", *name, "--json", home=home, cwd=tmp_path).json
+        assert (entry["name"], entry["related"]) == ("own", [])
 
 
 def test_the_names_of_other_tools_are_understood_as_hints(home, tmp_path):

@@ -365,6 +365,8 @@ def resume(folder: Path, /, *, json: Json = False) -> None:
         release = go_on(folder, loaded, watch=watch)
     if ranks.leads:
         _show_release(release.trust, folder, as_json=json)
+        if verb == "federation" and not json:
+            out.print(f"rounds      privet federate show {folder}", highlight=False, soft_wrap=True)
 
 
 def _found_again(reference: dict[str, str | None]) -> Any:

@@ -88,8 +88,9 @@ def test_a_killed_simulation_goes_on_by_resume(tmp_path):
     assert not (tmp_path / "cut" / "manifest.json").exists()
     unfinished = privet("verify", tmp_path / "cut", home=tmp_path / "a")
     assert (unfinished.code, "privet resume" in unfinished.err) == (2, True)
-    resumed = privet("resume", tmp_path / "cut", "--json", home=tmp_path / "a")
+    resumed = privet("resume", tmp_path / "cut", home=tmp_path / "a")
     assert resumed.code == 0, resumed.err
+    assert f"privet federate show {tmp_path / 'cut'}" in resumed.out
     whole = privet(*fit, "--out", tmp_path / "whole", home=tmp_path / "b")
     assert whole.code == 0, whole.err
     one, other = weights(tmp_path / "cut"), weights(tmp_path / "whole")

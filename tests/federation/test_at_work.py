@@ -47,8 +47,8 @@ def test_those_who_come_first_are_trained_if_not_all_fit(monkeypatch: pytest.Mon
     for client in range(8):
         _begin(work, client, arrives=10.0 - client)
     for client in reversed(range(8)):
-        change = work.change_of(work.end(client), before=np.inf)
-        assert change.tolist() == [client] * 4
+        done = work.change_of(work.end(client), before=np.inf)
+        assert done.change.tolist() == [client] * 4
     assert engine.groups == [[5, 6, 7], [2, 3, 4], [0, 1]]
 
 
@@ -62,3 +62,25 @@ def test_who_will_be_late_is_not_trained_and_nothing_is_left_over() -> None:
         work.forget(work.end(client))
     assert work.state() == {"jobs": [], "versions": {}, "changes": []}
     assert not work.busy.any()
+
+
+def test_a_change_comes_with_its_sum_which_nobody_has_looked_at() -> None:
+    work, _ = _work(3)
+    for client in range(3):
+        _begin(work, client)
+    done = [work.change_of(work.end(client), before=np.inf) for client in range(3)]
+    assert [None if one.total is None else float(one.total) for one in done] == [0.0, 4.0, 8.0]
+
+
+def test_what_was_trained_is_not_trained_again_after_a_restart() -> None:
+    """Nor could it be: the weights of its version are gone."""
+    work, _ = _work(3)
+    for client in range(3):
+        _begin(work, client)
+    work.change_of(work.end(0), before=np.inf)
+    again, engine = _work(3)
+    again.restore(work.state())
+    for client in (1, 2):
+        done = again.change_of(again.end(client), before=np.inf)
+        assert done.change.tolist() == [client] * 4
+    assert engine.groups == []

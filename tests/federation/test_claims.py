@@ -1,5 +1,6 @@
 """What the claims of privacy rest on: configurations that would break them are refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,16 +21,20 @@ from privet.federation import (
     rule_named,
 )
 from privet.federation.coordinator import Closing
+from privet.federation.draws import Kind, share_of_each
 from privet.federation.fitting import resume, settings_of, simulate
 from privet.federation.one_by_one import OneByOne
 from privet.federation.population import population_of
-from privet.federation.running import engine_for
-from privet.federation.simulator import Idle, Simulator
+from privet.federation.running import Federation, engine_for
+from privet.federation.simulator import FREE, Idle, Simulator
 from privet.federation.together import Together
-from privet.federation.traces import always
+from privet.federation.trace_files import write
+from privet.federation.traces import always, drawn
 from privet.federation.update import Update
-from privet.privacy.randomness import SecretStream
+from privet.ledger import Ledger
+from privet.privacy.randomness import Randomness, SecretStream
 from privet.training.run_folder import RunFolder
+from privet.verification.federation import check_facts
 
 STREAM = SecretStream(bytes(32))
 
@@ -52,6 +57,26 @@ def test_coins_that_anybody_can_draw_again_are_refused() -> None:
     teacher = Teacher(_material(), LocalWork(), seed=0)
     with pytest.raises(InputError, match="everybody can draw the coins again"):
         Simulator(_sampled(patient=True), Idle(3), teacher, always(2), seed=0)
+
+
+def test_who_is_asked_follows_from_the_secret_coins_alone() -> None:
+    """Not from the seed of the simulation, which is public and on the card."""
+    asked = []
+    for key, seed in ((1, 0), (1, 5), (2, 0)):
+        places = Material(
+            x=torch.zeros(60, 1),
+            y=torch.zeros(60, dtype=torch.int64),
+            clients=np.split(np.arange(60), 60),
+            pool=np.zeros(0, dtype=np.int64),
+            classes=1,
+        )
+        coordinator = _sampled(patient=True)
+        teacher, coins = Teacher(places, LocalWork(), seed=seed), SecretStream(bytes([key] * 32))
+        simulator = Simulator(coordinator, Idle(3), teacher, always(60), seed=seed, sampling=coins)
+        simulator.next_round()
+        asked.append((set(coordinator.times), coordinator.state()["asked"]))
+    assert asked[0] == asked[1] != asked[2]
+    assert 15 < len(asked[0][0]) < 45
 
 
 def test_a_sampling_server_is_patient_under_privacy_and_can_be_asked_for() -> None:
@@ -114,6 +139,101 @@ def test_who_is_a_volunteer_does_not_depend_on_who_else_is_there() -> None:
             assert set(few.x.ravel()) == set(many.x.ravel())
             compared += 1
     assert compared > 15
+
+
+def test_volunteers_stay_volunteers_when_another_user_goes() -> None:
+    settings, whole = settings_of({"pool": 6}), _users([4] * 30)
+    pool = population_of(whole, settings).pool
+    assert pool is not None
+    volunteers, compared = set(pool.x.ravel()), 0
+    for gone in range(30):
+        rest = whole.training_on(whole.train.part(whole.train.x[:, 0] != gone), nominal_size=30)
+        left = population_of(rest, settings).pool
+        assert left is not None
+        if gone not in volunteers:
+            assert set(left.x.ravel()) == volunteers
+            compared += 1
+    assert compared > 15
+
+
+def test_when_a_client_asks_follows_from_its_key() -> None:
+    """Not from its place: a phone that asks later may be too late."""
+    keys = np.array([70, 30, 50], dtype=np.uint64)
+    early, late = share_of_each(3, Kind.DELAY, keys, 4), share_of_each(3, Kind.DELAY, keys[1:], 4)
+    assert early[1:].tolist() == late.tolist()
+    assert len({*early, *share_of_each(3, Kind.DELAY, keys, 5)}) == 6
+    times = []
+    for some in (keys, keys[1:]):
+        material = replace(_material(), clients=[np.arange(2)] * len(some), keys=some)
+        coordinator = Coordinator(torch.zeros(3), rule_named("flsys", seconds=90.0), rounds=3)
+        teacher = Teacher(material, LocalWork(), seed=3)
+        simulator = Simulator(coordinator, Idle(3), teacher, always(len(some)), seed=3)
+        simulator.next_round()
+        heap = simulator.state()["heap"]
+        times.append({int(some[client]): time for time, kind, _, client in heap if kind == FREE})
+    times[0].pop(70)
+    assert times[0] == times[1] != {}
+
+
+def _turns(data: Dataset, **options: object) -> dict[float, list[int]]:
+    """In which steps the updates of which user were counted; a user by what its records say."""
+    settings = settings_of({"model": "linear", "local_epochs": 1, **options})
+    population = population_of(data, settings)
+    settings = settings.filled_for(population.data)
+    federation = Federation(
+        population, settings, Randomness.seeded(0), privacy=settings.privacy(epsilon=8.0)
+    )
+    who = [float(population.data.train.x[rows[0], 0]) for rows in population.clients]
+    turns: dict[float, list[int]] = {}
+    before: dict[str, int] = {}
+    while federation.next_step < settings.rounds:
+        federation.step()
+        times = federation.simulator.coordinator.times
+        for name in (name for name in times if times[name] != before.get(name, 0)):
+            turns.setdefault(who[int(name)], []).append(federation.next_step)
+        before = dict(times)
+    return turns
+
+
+@pytest.mark.parametrize("gone", [0, 7])
+def test_who_goes_takes_no_turn_of_others_with_it(gone: int) -> None:
+    """All behind it move up, and still draw what they drew: that is what add/remove rests on."""
+    whole = _users([3 + user % 5 for user in range(30)])
+    rest = whole.train.part(whole.train.x[:, 0] != gone)
+    options = {"rounds": 12, "epsilon": 8.0, "times": 3, "apart": 2, "seconds": 4 * 3600.0}
+    options |= {"traces": "phones", "dropout": 0.3}
+    there = _turns(whole, **options)
+    there.pop(gone, None)
+    assert there == _turns(whole.training_on(rest, nominal_size=30), **options)
+    assert sum(map(len, there.values())) > 20
+
+
+@pytest.mark.parametrize("drawn_phones", [True, False])
+def test_only_a_file_of_traces_knows_clients_by_number(
+    tmp_path: Path, book: Ledger, *, drawn_phones: bool
+) -> None:
+    write(tmp_path / "traces.csv", drawn(range(8), days=1, seed=0))
+    where = "phones" if drawn_phones else str(tmp_path / "traces.csv")
+    options = {"clients": 8, "rounds": 1, "epsilon": 8.0, "seconds": 3600.0, "traces": where}
+    card = simulate(privet.data.load("digits"), ledger=book, **options).trust
+    assumed = any("file of traces" in one for one in card["privacy"][0]["assumptions"])
+    assert assumed is not drawn_phones
+    assert check_facts(card).ok
+    card["federation"].pop("trace_file", None)
+    assert check_facts(card).ok is drawn_phones
+
+
+def test_lessons_follow_from_own_records_alone() -> None:
+    """What is drawn for a user, as places among its own records."""
+    whole = _users([6 + user % 5 for user in range(12)])
+    rest = whole.training_on(whole.train.part(whole.train.x[:, 0] != 3), nominal_size=12)
+    drawn = []
+    for data, last in ((whole, 11), (rest, 10)):
+        population = population_of(data, settings_of({}))
+        material = population.material(torch.device("cpu"))
+        lesson = Teacher(material, LocalWork(epochs=2, batch=4), seed=1).lesson(last, 5)
+        drawn.append((lesson.rows - population.clients[last].min()).clip(-1).tolist())
+    assert drawn[0] == drawn[1]
 
 
 def _material(side: int = 4) -> Material:

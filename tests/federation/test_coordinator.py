@@ -266,3 +266,39 @@ def test_a_killed_coordinator_goes_on_to_the_same_bits(
             c.receive(_update(client, value, max(0, c.version - behind)), now)
     assert torch.equal(whole.weights, broken.weights)
     assert (whole.version, whole.times) == (broken.version, broken.times)
+
+
+def test_sums_that_nobody_has_looked_at_are_before_anything_is_kept_of_them() -> None:
+    coordinator = Coordinator(torch.zeros(3), rule_named("flsys", seconds=10.0), rounds=3)
+    for client, value in (("a", 1.0), ("b", float("inf"))):
+        change = torch.full((3,), value)
+        update = Update(client=client, base_version=0, change=change, total=change.sum())
+        assert coordinator.receive(update, 1.0)[0] is Answer.ACCEPTED
+    for kept in (coordinator.state, lambda: coordinator.advance(10.0)):
+        with pytest.raises(InputError, match="an update of 'b' is not a number somewhere"):
+            kept()
+
+
+def test_a_clients_steps_are_apart_in_sums_not_in_rounds_that_came_to_nothing() -> None:
+    privacy = UserPrivacy(
+        clip=1.0, multiplier=1.0, participation=Capped(times=3, apart=2), divisor=1.0
+    )
+    rule = rule_named("fedbuff", buffer=1, seconds=10.0)
+    coordinator = Coordinator(
+        torch.zeros(2), rule, rounds=9, privacy=privacy, stream=SecretStream(bytes(32))
+    )
+    for end in (10.0, 20.0, 30.0):  # nobody comes
+        coordinator.advance(end)
+    answers = []
+    for number, client in enumerate("aab" + "a"):
+        update = Update(client=client, base_version=coordinator.version, change=torch.ones(2))
+        answers.append(coordinator.receive(update, 31.0 + number)[0])
+    too_soon, yes = Answer.TOO_SOON, Answer.ACCEPTED
+    assert answers == [yes, too_soon, yes, yes]
+    coordinator.restore(coordinator.state())
+    assert coordinator.ask("a") is too_soon
+    again = Coordinator(
+        torch.zeros(2), rule, rounds=9, privacy=privacy, stream=SecretStream(bytes(32))
+    )
+    again.restore(coordinator.state())
+    assert [again.ask(client) for client in "ab"] == [too_soon, yes]

@@ -6,7 +6,7 @@ from privet.federation.draws import Kind, drawn_from
 
 PLACES = {
     Kind.LESSON: 2,
-    Kind.DELAY: 1,
+    Kind.DELAY: 2,
     Kind.COHORT: 1,
     Kind.DROPOUT: 2,
     Kind.PHONE: 1,

@@ -63,6 +63,61 @@ def test_stacked_clients_learn_what_single_ones_do(optimizer: str, proximal: flo
     assert float(ours.abs().min(0).values.max()) > 1e-4
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_how_many_are_stacked_does_not_matter(optimizer: str) -> None:
+    """Also where a lesson is one step, of which no client has weights of its own."""
+    material = _material()
+    for batch in (4, 40):
+        work = LocalWork(epochs=1, batch=batch, learning_rate=0.05, optimizer=optimizer)
+        lessons, net = _lessons(material, work), _net()
+        found = [
+            Together(copy.deepcopy(net), material, work, at_once=n).changes(flat(net), lessons)
+            for n in (1, 2, 5)
+        ]
+        for other in found[1:]:
+            torch.testing.assert_close(found[0], other, atol=1e-6, rtol=1e-4)
+
+
+def test_tf32_is_refused_where_there_is_none() -> None:
+    work = LocalWork(precision="tf32")
+    with pytest.raises(InputError, match="no TF32 here"):
+        work.require_on(torch.device("cpu"))
+    work.require_on(torch.device("cuda"))
+
+
+@pytest.mark.parametrize("engine", [OneByOne, Together])
+def test_no_engine_computes_more_coarsely_than_it_says(engine: type) -> None:
+    """Whatever PyTorch is set to; cuDNN's convolutions would use TF32 by default.
+
+    And what they compute, they compute again: a killed run repeats its lost steps.
+    """
+    seen: list[tuple[object, ...]] = []
+
+    class Watching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.top = nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            cudnn = torch.backends.cudnn
+            precision = torch.get_float32_matmul_precision()
+            seen.append((precision, cudnn.allow_tf32, cudnn.deterministic))
+            scores: Tensor = self.top(x.flatten(1))
+            return scores
+
+    material, work, net = _material(), LocalWork(epochs=1), Watching()
+    before = torch.get_float32_matmul_precision()
+    assert not torch.backends.cudnn.deterministic
+    torch.set_float32_matmul_precision("high")
+    try:
+        engine(net, material, work).changes(flat(net), _lessons(material, work))
+        assert torch.get_float32_matmul_precision() == "high"
+        assert not torch.backends.cudnn.deterministic
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert set(seen) == {("highest", False, True)}
+
+
 def test_one_client_by_hand() -> None:
     """Plain SGD on two batches, written out."""
     material = _material(2, pool=0)
@@ -167,7 +222,7 @@ def test_lessons_use_what_flsys_says() -> None:
     ("fields", "words"),
     [
         ({"epochs": 0}, "local epochs"),
-        ({"batch": 0}, "local batch"),
+        ({"batch": 0}, "records of a step"),
         ({"learning_rate": 0.0}, "client learning rate"),
         ({"optimizer": "lion"}, "unknown local optimiser"),
         ({"own_per_class": (5, 4)}, "records of a class"),

@@ -18,7 +18,9 @@ from privet.federation import (
     UserPrivacy,
     rule_named,
 )
+from privet.federation import simulator as simulating
 from privet.federation.coordinator import Closed, Closing
+from privet.federation.draws import Kind, drawn_from
 from privet.federation.flat import flat
 from privet.federation.local_work import Lesson
 from privet.federation.one_by_one import OneByOne
@@ -157,7 +159,7 @@ def _learning(rule: str) -> Callable[[], Simulator]:
         classes=2,
     )
     work = LocalWork(epochs=2, batch=8, learning_rate=0.1)
-    phones = drawn(clients, days=3, seed=2)
+    phones = drawn(range(clients), days=3, seed=2)
 
     def new() -> Simulator:
         torch.manual_seed(0)
@@ -231,8 +233,16 @@ COURSES: dict[str, tuple[dict[str, float], list[int], float, dict[str, int]]] = 
 
 
 @pytest.mark.parametrize("rule", COURSES)
-def test_the_course_of_events_is_what_it_was(rule: str) -> None:
-    """As a simulator had it that kept every stretch in its heap and looked at every phone."""
+def test_the_course_of_events_is_what_it_was(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a simulator had it that kept every stretch in its heap and looked at every phone.
+
+    It drew the delays of a round in one go, by place.
+    """
+
+    def by_place(seed: int, kind: Kind, keys: np.ndarray, number: int) -> np.ndarray:
+        return drawn_from(seed, kind, number).random(30)[keys]
+
+    monkeypatch.setattr(simulating, "share_of_each", by_place)
     options, updates, end, fates = COURSES[rule]
     phones = [
         Phone(
@@ -258,10 +268,31 @@ def test_the_course_of_events_is_what_it_was(rule: str) -> None:
     assert simulator.tally.jobs == fates
 
 
-def test_capped_phones_spread_their_steps() -> None:
-    """60 phones that are always there, five steps each of 40 rounds: no cap is spent at once."""
+class _Broken(_Ones):
+    """Its third client of a call diverges."""
+
+    def changes(self, weights: Tensor, lessons: Sequence[Lesson]) -> Tensor:
+        changes = super().changes(weights, lessons)
+        changes[2, 1] = float("nan")
+        return changes
+
+
+def test_an_update_that_is_not_finite_ends_the_run_before_the_model_moves() -> None:
+    coordinator = Coordinator(torch.zeros(2), rule_named("flsys", quorum=0), rounds=3)
+    simulator = Simulator(coordinator, _Broken(), _teacher(5), always(5), seed=0)
+    with pytest.raises(InputError, match="an update of '2' is not a number somewhere"):
+        simulator.next_round()
+    assert torch.equal(coordinator.weights, torch.zeros(2))
+
+
+@pytest.mark.parametrize("apart", [1, 8])
+def test_capped_phones_spread_their_steps(apart: int) -> None:
+    """60 phones that are always there, five steps each of 40 rounds: no cap is spent at once.
+
+    Also where their steps might follow one another.
+    """
     privacy = UserPrivacy(
-        clip=1.0, multiplier=1.0, participation=Capped(times=5, apart=8), divisor=7.5
+        clip=1.0, multiplier=1.0, participation=Capped(times=5, apart=apart), divisor=7.5
     )
     coordinator = Coordinator(
         torch.zeros(2),
@@ -307,6 +338,21 @@ def test_clients_that_are_sure_to_come_are_trained_together(dropout: float) -> N
     assert simulator.tally.jobs["taken"] == sum(engine.groups)
 
 
+def test_nobody_is_trained_whose_cap_is_spent_or_whose_update_is_here() -> None:
+    """Two steps each of nine rounds, four apart: over after eight. A quorum keeps updates."""
+    privacy = UserPrivacy(
+        clip=1.0, multiplier=1.0, participation=Capped(times=2, apart=4), divisor=2.0
+    )
+    rule, stream = rule_named("flsys", quorum=0), Randomness.seeded(0).noise
+    capped = Coordinator(torch.zeros(2), rule, rounds=9, privacy=privacy, stream=stream)
+    waiting = Coordinator(torch.zeros(2), rule_named("flsys", quorum=21), rounds=3)
+    for coordinator, trained in ((capped, 40), (waiting, 20)):
+        simulator = Simulator(coordinator, _Ones(), _teacher(20), always(20), seed=0)
+        simulator.run()
+        assert isinstance(simulator.work.engine, _Ones)
+        assert sum(simulator.work.engine.groups) == trained == simulator.tally.jobs["taken"]
+
+
 def test_who_was_expected_and_did_not_come_leaves_nothing_behind() -> None:
     """Only eight are asked of 20 who could; nothing of the others waits for the next round."""
     simulator, _ = _run(always(20), "fedavg", rounds=4, cohort=8)
@@ -315,3 +361,17 @@ def test_who_was_expected_and_did_not_come_leaves_nothing_behind() -> None:
     assert engine.groups == [8] * 4
     assert simulator.work.state()["changes"] == []
     assert simulator.work.state()["versions"] == {}
+
+
+def test_a_round_that_ends_early_leaves_nothing_of_those_who_were_still_to_come() -> None:
+    """All who are expected are trained, five are counted; the rest is for nothing."""
+    rule = rule_named("fedbuff", buffer=5, stale=0)
+    simulator = Simulator(
+        Coordinator(torch.zeros(2), rule, rounds=9), _Ones(), _teacher(20), always(20), seed=0
+    )
+    for _ in range(4):
+        simulator.next_round()
+        at_work = [(j["client"], j["version"], j["turn"]) for j in simulator.work.state()["jobs"]]
+        assert {tuple(of) for of, _ in simulator.work.state()["changes"]} <= set(at_work)
+    assert isinstance(simulator.work.engine, _Ones)
+    assert sum(simulator.work.engine.groups) > 20 + 3 * 5

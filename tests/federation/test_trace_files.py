@@ -10,10 +10,10 @@ from privet.federation.traces import always, drawn
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    phones = drawn(5, days=3, seed=0)
+    phones = drawn(range(5), days=3, seed=0)
     written = write(tmp_path / "traces.csv", phones)
     assert written == sum(len(phone.stretches) for phone in phones)
-    assert read(tmp_path / "traces.csv", drawn(5, days=1, seed=9)) == phones
+    assert read(tmp_path / "traces.csv", drawn(range(5), days=1, seed=9)) == phones
     with pytest.raises(InputError, match="the file exists"):
         write(tmp_path / "traces.csv", phones)
 
@@ -21,7 +21,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_speeds_are_of_the_file_where_it_has_them(tmp_path: Path) -> None:
     file = tmp_path / "traces.csv"
     file.write_text("client,start,stop,speed,down,up\n1,5,20,3,inf,7\n1,50,60,3,inf,7\n")
-    phones = read(file, drawn(2, days=1, seed=0))
+    phones = read(file, drawn(range(2), days=1, seed=0))
     assert (phones[1].speed, phones[1].down, phones[1].up) == (3.0, float("inf"), 7.0)
     assert phones[0].stretches == ()
 
@@ -29,11 +29,11 @@ def test_speeds_are_of_the_file_where_it_has_them(tmp_path: Path) -> None:
 def test_a_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "traces.csv"
     file.write_text("client,start,stop\n1,50,60\n0,0,10.5\n1,5,20\n")
-    phones = read(file, drawn(3, days=1, seed=0))
+    phones = read(file, drawn(range(3), days=1, seed=0))
     assert phones[0].stretches == ((0.0, 10.5),)
     assert phones[1].stretches == ((5.0, 20.0), (50.0, 60.0))
     assert phones[2].stretches == ()
-    assert phones[1].speed == drawn(3, days=1, seed=0)[1].speed
+    assert phones[1].speed == drawn(range(3), days=1, seed=0)[1].speed
 
 
 @pytest.mark.parametrize(

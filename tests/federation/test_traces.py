@@ -8,7 +8,7 @@ from privet.federation.traces import DAY, HOUR, Phone, always, drawn
 
 def test_drawn_phones_are_as_documented() -> None:
     """2,000 phones over 5 days; means within four standard errors."""
-    phones = drawn(2000, days=5, seed=0)
+    phones = drawn(range(2000), days=5, seed=0)
     hours = [sum(stop - start for start, stop in p.stretches) / HOUR / 5 for p in phones]
     # 0.9 x 7.5 h by night and 0.4 x 1.25 h by day, less where they overlap.
     assert 6.9 < np.mean(hours) < 7.3
@@ -23,8 +23,8 @@ def test_drawn_phones_are_as_documented() -> None:
 
 
 def test_a_phone_is_the_same_among_few_and_many() -> None:
-    assert drawn(3, days=2, seed=5)[2] == drawn(9, days=2, seed=5)[2]
-    assert drawn(3, days=2, seed=5)[2] != drawn(3, days=2, seed=6)[2]
+    assert drawn(range(3), days=2, seed=5)[2] == drawn(range(9), days=2, seed=5)[2]
+    assert drawn(range(3), days=2, seed=5)[2] != drawn(range(3), days=2, seed=6)[2]
 
 
 def test_time_at_work() -> None:

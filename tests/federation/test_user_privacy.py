@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from privet.errors import InputError
 from privet.federation import Capped, Coordinator, Sampled, Update, UserPrivacy, rule_named
+from privet.federation.coordinator import Answer, Closing
 from privet.guarantee import Adjacency
 from privet.privacy.participation import adjacencies
 from privet.privacy.randomness import SecretStream
@@ -74,6 +75,31 @@ def test_the_odometer_says_what_each_client_spent() -> None:
     assert spent["c"] == 0.0
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_an_update_that_is_not_finite_counts_as_zero_and_is_not_refused(bad: float) -> None:
+    """To refuse it would tell that its client took part; to keep what is left would be too long."""
+    privacy, change = _capped(3, 8.0), torch.tensor([bad, 7.0])
+    assert privacy.clipped(change).tolist() == [0.0, 0.0]
+    rule, stream = rule_named("flsys", seconds=10.0, quorum=0), SecretStream(bytes(32))
+    coordinator = Coordinator(torch.zeros(2), rule, rounds=2, privacy=privacy, stream=stream)
+    for client, total in (("alone", None), ("with its sum", change.sum())):
+        update = Update(client=client, base_version=0, change=change, total=total)
+        assert coordinator.receive(update, 1.0)[0] is Answer.ACCEPTED
+    assert coordinator.state()["gathering"]["total"].tolist() == [0.0, 0.0]
+    closed = coordinator.advance(10.0)
+    assert closed is not None
+    assert closed.how is Closing.PUBLISHED
+
+
+@pytest.mark.parametrize("size", [1e-30, 0.3, 1.0, 30.0, 3e38, 1e300])
+def test_no_update_is_longer_than_the_clip_norm(size: float) -> None:
+    change = torch.tensor([3.0, -4.0], dtype=torch.float64) / 5 * size
+    expected = change * min(1.0, 1.0 / size) if size < 1e154 else torch.zeros(2)  # squares overflow
+    clipped = _capped(3, 8.0).clipped(change)
+    assert float(clipped.norm()) <= 1.0 + 1e-12
+    torch.testing.assert_close(clipped, expected.double(), rtol=1e-12, atol=0.0)
+
+
 def test_only_a_clock_lets_clients_come_and_go() -> None:
     assert adjacencies(by_clock=True) == (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE)
     assert adjacencies(by_clock=False) == (Adjacency.ZERO_OUT,)
@@ -88,6 +114,7 @@ def test_only_a_clock_lets_clients_come_and_go() -> None:
         ("fedavg", {}, False),
         ("fedavg", {"rate": 0.1}, False),
         ("fedavg", {"rate": 0.1, "patient": True}, True),
+        ("fedavg", {"rate": 0.1, "patient": True, "quorum": 2}, False),
         ("fedavg", {"cohort": 4, "patient": True}, False),  # one takes another's place
     ],
 )

@@ -183,7 +183,7 @@ def test_a_buffers_card_may_not_speak_of_clients_that_come_and_go(made, against)
     assert "nothing is proved for add-remove" in against(check_federation(card))
 
 
-@pytest.mark.parametrize("gone", ["the server sees", "dealt out to clients", "clients keep their"])
+@pytest.mark.parametrize("gone", ["the server sees", "dealt out to clients", "its own records"])
 def test_an_assumption_that_is_left_out_is_found(capped, against, gone):
     figure = capped["privacy"][0]
     figure["assumptions"] = [a for a in figure["assumptions"] if gone not in a]

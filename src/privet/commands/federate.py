@@ -229,8 +229,8 @@ def traces(
     from privet.federation.trace_files import write
     from privet.federation.traces import drawn
 
-    for name, value in (("clients", clients), ("days", days)):
-        if value < 1:
-            raise InputError(f"bad {name}", got=value, expected="a whole number, at least 1")
-    written = write(out_file, drawn(clients, days=days, seed=seed))
+    for name, value, least in (("clients", clients, 1), ("days", days, 1), ("seed", seed, 0)):
+        if value < least:
+            raise InputError(f"bad {name}", got=value, expected=f"a whole number, at least {least}")
+    written = write(out_file, drawn(range(clients), days=days, seed=seed))
     out.print(f"{written} stretches of {clients} phones in {out_file}", highlight=False)

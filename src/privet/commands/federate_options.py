@@ -154,6 +154,8 @@ class RunOptions:
         Of first weights, clients, phones and what they draw; public; default 0.
     device
         cpu (default), cuda, ...
+    precision
+        Of what clients compute: float32 (default), or tf32 on a CUDA device.
     looks
         After how many of the rounds the model is tried on the test records; default 20.
     checkpoint_every
@@ -165,6 +167,7 @@ class RunOptions:
     engine: str | None = None
     init_seed: int | None = None
     device: str | None = None
+    precision: str | None = None
     looks: int | None = None
     checkpoint_every: int | None = None
     noise_seed: int | None = None

@@ -18,14 +18,15 @@ def show(name: str | None = None, /, *, json: Json = False) -> None:
     Parameters
     ----------
     name
-        A data set; default: all.
+        A data set, by its name in the ledger or its description file (.toml); default: all.
     json
         Machine-readable.
     """
     from privet.reports.ledger_page import account_record, print_account
 
     with opened_ledger() as book:
-        accounts = [book.account(n) for n in ([name] if name else book.names())]
+        names = [_known_name(name, book)] if name else book.names()
+        accounts = [book.account(n) for n in names]
     if json:
         print_json([account_record(account) for account in accounts])
         return
@@ -119,6 +120,15 @@ def settle(run: str, /) -> None:
         book.settle(run)
         record = book.run(run)
     out.print(f"{run}: {record.charged} of {record.planned} turns stay charged", highlight=False)
+
+
+def _known_name(name: str, book: Any) -> str:
+    """A name in the ledger, or that of the data set which a file describes."""
+    import privet
+
+    if name in book.names() or not name.endswith(".toml"):
+        return name
+    return str(privet.data.load(name).name)
 
 
 @contextlib.contextmanager

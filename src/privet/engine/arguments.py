@@ -250,6 +250,11 @@ def _require_vocabulary(model: nn.Module, bounds: Bounds) -> None:
             )
 
 
+def in_words(name: str) -> str:
+    """A setting as one would say it; options and arguments of Python spell it apart."""
+    return name.replace("_", " ")
+
+
 def shown(value: object) -> str:
     """A value as an error may show it: a plain one as it is, otherwise its type alone."""
     if value is None or isinstance(value, str | int | float):

@@ -45,9 +45,9 @@ ONE_IDENTITY: Final = "a {unit} has the same identity in all tasks of the stream
 UNKNOWN_MEMORY: Final = "nobody knows which of them the memory holds, and it stays secret"
 
 TRUSTED_SERVER: Final = "the server sees every update; what it publishes is protected"
-KEPT_NUMBERS: Final = (
-    "clients keep their numbers when one of them comes or goes; a number, and when its phone can"
-    " train and how fast, follow from no record"
+KEPT_TRACES: Final = (
+    "clients keep their numbers, and so their rows in the file of traces, when one of them comes or"
+    " goes; these rows follow from no record"
 )
 OWN_RECORDS_ALONE: Final = (
     "what a client sends follows from its own records, from what was published and from public"
@@ -98,7 +98,9 @@ def _of_this_one(trust: Mapping[str, Any]) -> Iterator[str]:
 
 def _of_a_federation(trust: Mapping[str, Any]) -> Iterator[str]:
     facts = trust[FEDERATION]
-    yield from (TRUSTED_SERVER, KEPT_NUMBERS, OWN_RECORDS_ALONE)
+    yield from (TRUSTED_SERVER, OWN_RECORDS_ALONE)
+    if facts.get("trace_file"):
+        yield KEPT_TRACES
     if not facts["by_clock"]:
         yield TIMES_ARE_SHOWN
     if trust["provenance"]["init_seed"] is None:

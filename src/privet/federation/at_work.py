@@ -10,7 +10,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, NamedTuple, Protocol, final
 
 import numpy as np
 from torch import Tensor
@@ -48,6 +48,13 @@ class Job:
 LessonOf = tuple[int, int, int]
 
 
+class Trained(NamedTuple):
+    """What came of a client's work; `total`: the sum of its numbers, None: nobody added them up."""
+
+    change: Tensor
+    total: Tensor | None
+
+
 @final
 class AtWork:
     """All of them, by client and, until they are trained, by version.
@@ -64,7 +71,7 @@ class AtWork:
         self._jobs: dict[int, Job] = {}
         self._untrained: defaultdict[int, dict[int, Job]] = defaultdict(dict)
         self._versions: dict[int, Tensor] = {}
-        self._changes: dict[LessonOf, Tensor] = {}
+        self._changes: dict[LessonOf, Trained] = {}
 
     def __contains__(self, client: int) -> bool:
         return client in self._jobs
@@ -92,7 +99,7 @@ class AtWork:
 
     def change_of(
         self, job: Job, *, before: float, expected: Callable[[], list[Job]] = list
-    ) -> Tensor:
+    ) -> Trained:
         """What came of it.
 
         Others that arrive before this moment are trained with it, and those that are `expected`.
@@ -126,7 +133,11 @@ class AtWork:
         jobs = sorted([first, *jobs], key=lambda job: job.client)
         lessons = [self.teacher.lesson(job.client, job.turn) for job in jobs]
         changes = self.engine.changes(weights, lessons)
-        self._changes |= {job.lesson: change for job, change in zip(jobs, changes, strict=True)}
+        # Nobody looks at these sums yet: a GPU that is at work on them need not be waited for.
+        self._changes |= {
+            job.lesson: Trained(change=change, total=total)
+            for job, change, total in zip(jobs, changes, changes.sum(1), strict=True)
+        }
         self._trained(jobs)
 
     def _trained(self, jobs: Sequence[Job]) -> None:
@@ -143,7 +154,7 @@ class AtWork:
         return {
             "jobs": [asdict(job) for job in self._jobs.values()],
             "versions": {str(v): w.clone() for v, w in self._versions.items()},
-            "changes": [(list(lesson), c.clone()) for lesson, c in self._changes.items()],
+            "changes": [(list(of), kept.change.clone()) for of, kept in self._changes.items()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -153,7 +164,8 @@ class AtWork:
         self._untrained.clear()
         self._versions = {int(v): w for v, w in state["versions"].items()}
         self._changes = {
-            (client, version, turn): c for (client, version, turn), c in state["changes"]
+            (client, version, turn): Trained(change=change, total=None)
+            for (client, version, turn), change in state["changes"]
         }
         for job in state["jobs"]:
             self._enter(Job(**job))

@@ -84,7 +84,7 @@ def mechanism_of(federation: Federation) -> dict[str, Any]:
     plain = {
         "steps": settings.rounds,
         "steps_run": federation.next_step,
-        "precision": "float32",
+        "precision": settings.precision,
         "contribution": 1,
     }
     if privacy is None:
@@ -110,6 +110,7 @@ def _facts(federation: Federation) -> dict[str, Any]:
         "by_clock": federation.by_clock,
         "made_up": settings.clients is not None,
         "pool": settings.public_pool if settings.pool else None,
+        "trace_file": settings.reads_traces or None,
         "parameters_sent": federation.simulator.coordinator.weights.numel(),
     }
     return {name: value for name, value in facts.items() if value is not None}

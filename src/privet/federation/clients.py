@@ -5,14 +5,19 @@ Dirichlet(alpha); with a small alpha a client has hardly more than one class. Cl
 classes altogether.
 """
 
+import hashlib
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.data.dataset import Dataset
 from privet.errors import InputError
-from privet.federation.draws import Kind, drawn_from
+from privet.federation.draws import Keys, Kind, drawn_from
+
+KEY_BYTES: Final = 8
+LONG: Final = 1 << 63  # so that all keys are of the same length
 
 Rows = NDArray[np.int64]
 
@@ -27,6 +32,18 @@ def users_of(data: Dataset) -> list[Rows]:
     order = np.argsort(data.train.units, kind="stable")
     ends = np.cumsum(np.bincount(data.train.units))[:-1]
     return [rows.astype(np.int64) for rows in np.split(order, ends)]
+
+
+def keys_of(data: Dataset) -> Keys:
+    """A number of each user by which its public draws are made, from its own records alone.
+
+    Its place among users would not do: where one goes, all behind it move up, and would draw what
+    others drew. Users with the same records have the same key, and draw alike.
+    """
+    x, y = data.train.x, data.train.y
+    own = [x[rows].tobytes() + y[rows].tobytes() for rows in users_of(data)]
+    digests = [hashlib.blake2b(records, digest_size=KEY_BYTES).digest() for records in own]
+    return np.array([int.from_bytes(d, "little") | LONG for d in digests], dtype=np.uint64)
 
 
 def skewed(

@@ -33,7 +33,7 @@ from privet.errors import InputError
 from privet.federation.allowed import require_allowed
 from privet.federation.gathering import StreamingMean
 from privet.federation.rule import Rule
-from privet.federation.update import Update
+from privet.federation.update import Update, not_finite
 from privet.federation.user_privacy import UserPrivacy, history_from, state_of
 from privet.privacy.correlated import History
 from privet.privacy.participation import Capped
@@ -124,6 +124,7 @@ class Coordinator:
         self.version, self.round, self.opened = FIRST_VERSION, 0, 0.0
         self.sums = 0  # that were made, hidden or not; also those that were not published
         self._asked: set[str] | None = None
+        self._totals: dict[str, Tensor] = {}  # of updates whose sums nobody has looked at yet
         self._counted: dict[str, int] = {}  # clients of this step, and how stale they were
         self.times: dict[str, int] = {}
         self._last: dict[str, int] = {}
@@ -165,6 +166,8 @@ class Coordinator:
         if answer is not Answer.ACCEPTED:
             return answer, None
         update.require_for(self.weights.numel(), finite=self.privacy is None)
+        if self.privacy is None and update.total is not None:
+            self._totals[update.client] = update.total
         staleness = self.version - update.base_version
         change = update.change.to(self.weights.device)
         if self.privacy is not None:
@@ -217,11 +220,23 @@ class Coordinator:
             mean_staleness=stale,
         )
 
+    def _require_finite(self) -> None:
+        """Of updates that came with their sums, which were not looked at when they came."""
+        if self._totals:
+            sums = torch.isfinite(torch.stack(list(self._totals.values()))).tolist()
+            for client, finite in zip(self._totals, sums, strict=True):
+                if not finite:
+                    raise not_finite(client)
+            self._totals.clear()
+
     def _stepped(self) -> Closing:
+        self._require_finite()
         change = self._gathering.result() if self._gathering.count else self._nothing()
         change = change.to(self.weights.device)  # also where a restart has put it elsewhere
         if self.privacy is not None:
-            change = self._hidden(change, self.privacy) / self.privacy.divisor
+            # The noise of a short sum is made on the processor, wherever the sum was made.
+            noisy = self._hidden(change, self.privacy).to(self.weights.device)
+            change = noisy / self.privacy.divisor
         self.sums += 1
         before = self._step.state()
         moved = self._step.moved(self.weights, change).to(self.weights.dtype)
@@ -246,6 +261,7 @@ class Coordinator:
 
     def state(self) -> dict[str, Any]:
         """All that a killed process needs to go on; secret under privacy."""
+        self._require_finite()
         return {
             "weights": self.weights.clone(),
             "gathering": self._gathering.state(),
@@ -275,3 +291,4 @@ class Coordinator:
         self._asked = None if state["asked"] is None else set(state["asked"])
         self._counted, self.times = dict(state["counted"]), dict(state["times"])
         self._last = dict(state["last"])
+        self._totals = {}

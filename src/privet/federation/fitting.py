@@ -72,6 +72,7 @@ def simulate(
     require_dataset(data)
     settings = settings_of(options if network is None else _with_own_network(options))
     require_device(settings.device)
+    settings.work().require_on(torch.device(settings.device))
     if out is not None:
         RunFolder(Path(out)).require_free()
     population = population_of(data, settings)

@@ -8,8 +8,8 @@
 
 A `Lesson` is all of that drawn: rows of the `Material`, in order, with -1 where a batch is not
 full. Every engine is given the same lessons, so that they can be compared number by number. A
-lesson depends on the seed, the client and how often the client has been asked, and on nothing else:
-not on who was trained before, nor in which process.
+lesson depends on the seed, the client's key and how often the client has been asked, and on nothing
+else: not on who was trained before, nor in which process.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,9 +23,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privet.errors import InputError
-from privet.federation.draws import Kind, drawn_from
+from privet.federation.draws import Keys, Kind, drawn_from
+from privet.privacy.precision import FULL, TF32, find_precision
 
 OPTIMIZERS: Final = ("sgd", "adam")
+PRECISIONS: Final = (FULL.name, TF32.name)
 EMPTY: Final = -1
 Rows = NDArray[np.int64]
 
@@ -42,6 +44,7 @@ class LocalWork:
         optimizer: 'sgd' or 'adam', begun anew by every client in every round.
         own_per_class: fewest and most records of a class in a round; None: all there are.
         pool_per_class: of the pool, likewise; None: no pool.
+        precision: of the products in which clients learn: 'float32', or 'tf32' (CUDA only).
     """
 
     epochs: int = 5
@@ -50,9 +53,10 @@ class LocalWork:
     optimizer: str = "sgd"
     own_per_class: tuple[int, int] | None = None
     pool_per_class: tuple[int, int] | None = None
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
-        for name, value in (("local epochs", self.epochs), ("local batch", self.batch)):
+        for name, value in (("local epochs", self.epochs), ("records of a step", self.batch)):
             if value < 1:
                 raise InputError(f"bad number of {name}", got=value, expected="at least 1")
         if not 0 < self.learning_rate < float("inf"):
@@ -61,6 +65,10 @@ class LocalWork:
             raise InputError(
                 "unknown local optimiser", got=self.optimizer, expected=" | ".join(OPTIMIZERS)
             )
+        if self.precision not in PRECISIONS:
+            raise InputError(
+                "unknown precision", got=f"'{self.precision}'", expected=" | ".join(PRECISIONS)
+            )
         for span in (self.own_per_class, self.pool_per_class):
             if span is not None and not 1 <= span[0] <= span[1]:
                 raise InputError(
@@ -68,6 +76,30 @@ class LocalWork:
                     got=f"{span[0]}..{span[1]}",
                     expected="1 <= fewest <= most",
                 )
+
+    def require_on(self, device: torch.device) -> None:
+        """Refuse a precision that a device does not have."""
+        if self.precision == TF32.name and device.type != "cuda":
+            raise InputError(
+                "no TF32 here",
+                got=f"device {device.type}",
+                expected="a CUDA device",
+                fix=f"--precision {FULL.name}",
+            )
+
+    @contextmanager
+    def products(self, device: torch.device) -> Iterator[None]:
+        """For all that clients compute: this precision, whatever PyTorch is set to.
+
+        And on a GPU the same bits whenever it is done: a killed run repeats its lost steps.
+        """
+        before = torch.backends.cudnn.deterministic
+        torch.backends.cudnn.deterministic = True
+        try:
+            with find_precision(self.precision, device).products(device):
+                yield
+        finally:
+            torch.backends.cudnn.deterministic = before
 
 
 @final
@@ -80,6 +112,7 @@ class Material:
         clients: for each client, which rows are its own.
         pool: rows that every client has; none without a pool.
         classes: number of classes.
+        keys: of clients, by which all is drawn for them; by default their places.
     """
 
     x: Tensor
@@ -87,6 +120,7 @@ class Material:
     clients: Sequence[Rows]
     pool: Rows
     classes: int
+    keys: Keys | None = None
 
     def on(self, device: torch.device) -> "Material":
         """The same with its records on a device."""
@@ -96,6 +130,7 @@ class Material:
             clients=self.clients,
             pool=self.pool,
             classes=self.classes,
+            keys=self.keys,
         )
 
 
@@ -138,6 +173,8 @@ class Teacher:
         self._labels, self._classes = material.y.cpu().numpy(), material.classes
         self._own = [self._in_classes(rows) for rows in material.clients]
         self._pool = self._in_classes(material.pool)
+        places = np.arange(len(self._own), dtype=np.uint64)
+        self.keys: Keys = places if material.keys is None else material.keys
         if work.pool_per_class is not None and not len(material.pool):
             raise InputError(
                 "records of a pool are asked for, and there is no pool", fix="give a pool"
@@ -150,7 +187,7 @@ class Teacher:
 
     def lesson(self, client: int, turn: int) -> Lesson:
         """Of one client, when it is asked for the `turn`-th time."""
-        draw = drawn_from(self.seed, Kind.LESSON, client, turn)
+        draw = drawn_from(self.seed, Kind.LESSON, int(self.keys[client]), turn)
         rows, batch = self._chosen(client, draw), self.work.batch
         epochs = np.full((self.work.epochs, -(-len(rows) // batch) * batch), EMPTY, dtype=np.int64)
         for epoch in epochs:
@@ -161,7 +198,7 @@ class Teacher:
         """How many records a lesson goes through, every epoch counted."""
         if self._always_whole:
             return self.work.epochs * len(self._own[client])
-        draw = drawn_from(self.seed, Kind.LESSON, client, turn)
+        draw = drawn_from(self.seed, Kind.LESSON, int(self.keys[client]), turn)
         return self.work.epochs * len(self._chosen(client, draw))
 
     @property

@@ -40,7 +40,8 @@ class OneByOne:
 
     def changes(self, weights: Tensor, lessons: Sequence[Lesson]) -> Tensor:
         """Delta of each lesson, one a row."""
-        return torch.stack([self._change(weights, lesson) for lesson in lessons])
+        with self.work.products(self.material.x.device):
+            return torch.stack([self._change(weights, lesson) for lesson in lessons])
 
     def _change(self, weights: Tensor, lesson: Lesson) -> Tensor:
         model = copy.deepcopy(self.model)

@@ -11,6 +11,7 @@ of records on which something was spent, since a client of one is spread over ma
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -18,8 +19,8 @@ import torch
 
 from privet.data.dataset import Dataset, Split
 from privet.errors import InputError
-from privet.federation.clients import Rows, skewed, users_of
-from privet.federation.draws import Kind, drawn_from
+from privet.federation.clients import Rows, keys_of, skewed, users_of
+from privet.federation.draws import Keys, Kind, drawn_from
 from privet.federation.local_work import Material
 from privet.federation.settings import FederationSettings
 
@@ -42,6 +43,11 @@ class Population:
         """The rows of each client."""
         return users_of(self.data)
 
+    @cached_property
+    def keys(self) -> Keys:
+        """By which all is drawn for each client."""
+        return keys_of(self.data)
+
     def material(self, device: torch.device) -> Material:
         """All records as a model is given them; those of the pool come last."""
         parts = [self.data.train] + ([] if self.pool is None else [self.pool])
@@ -54,6 +60,7 @@ class Population:
             clients=self.clients,
             pool=np.arange(own, len(y), dtype=np.int64),
             classes=len(self.data.classes),
+            keys=self.keys,
         ).on(device)
 
 
@@ -68,7 +75,7 @@ def _users(data: Dataset, settings: FederationSettings) -> Population:
     users = users_of(data)
     if not settings.pool:
         return Population(data=data, pool=None)
-    order, classes = _order_of(len(users), settings.init_seed), len(data.classes)
+    order, classes = _order_of(keys_of(data), settings.init_seed), len(data.classes)
     found = np.zeros(classes, dtype=np.int64)
     for number, user in enumerate(order[:-1], start=1):
         found += np.bincount(data.train.y[users[user]], minlength=classes)
@@ -82,9 +89,9 @@ def _users(data: Dataset, settings: FederationSettings) -> Population:
     )
 
 
-def _order_of(users: int, seed: int) -> list[int]:
+def _order_of(keys: Keys, seed: int) -> list[int]:
     """By a draw of each one's own: who comes or goes leaves the others in their order."""
-    draws = [drawn_from(seed, Kind.VOLUNTEER, user).random() for user in range(users)]
+    draws = [drawn_from(seed, Kind.VOLUNTEER, int(key)).random() for key in keys]
     return [int(user) for user in np.argsort(draws, kind="stable")]
 
 

@@ -21,6 +21,7 @@ from privet.errors import InputError
 from privet.federation import trace_files, traces
 from privet.federation.at_work import Engine
 from privet.federation.coordinator import Closed, Coordinator
+from privet.federation.draws import Keys
 from privet.federation.flat import flat, load_flat
 from privet.federation.local_work import Material, Teacher
 from privet.federation.one_by_one import OneByOne
@@ -94,7 +95,7 @@ class Federation:
             ),
             engine_for(self.model, material, settings, rule),
             Teacher(material, settings.work(), seed=settings.init_seed),
-            _phones(len(material.clients), settings, rule),
+            _phones(population.keys, settings, rule),
             seed=settings.init_seed,
             weather=Weather(dropout=settings.dropout),
             sampling=None if privacy is None else randomness.sampling,
@@ -192,7 +193,7 @@ def engine_for(
             got="dropout, or the like: its masks would follow from who else takes part",
             fix=f"--engine {ONE_BY_ONE}, or a model without dropout",
         )
-    may = settings.engine == AUTO and stackable(model) and not alone
+    may = settings.engine == AUTO and stackable(model, material.x.device) and not alone
     together = may and faster(model, material.x.device, settings.batch)
     together = together or settings.engine == TOGETHER
     kind = Together if together else OneByOne
@@ -255,10 +256,10 @@ def _require_scores(network: nn.Module, data: Dataset) -> None:
         raise InputError("the network gives no scores", got=got, expected=str(expected))
 
 
-def _phones(clients: int, settings: FederationSettings, rule: Rule) -> list[traces.Phone]:
+def _phones(keys: Keys, settings: FederationSettings, rule: Rule) -> list[traces.Phone]:
     if settings.traces == ALWAYS:
-        return traces.always(clients)
-    phones = traces.drawn(clients, days=_days(settings, rule), seed=settings.init_seed)
+        return traces.always(len(keys))
+    phones = traces.drawn(keys.tolist(), days=_days(settings, rule), seed=settings.init_seed)
     return phones if settings.traces == PHONES else trace_files.read(settings.traces, phones)
 
 

@@ -1,14 +1,15 @@
 """What a user may choose about a federation; none of it is read off the records."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from inspect import signature
 from typing import Any, ClassVar, Final, Self, final, get_args, get_type_hints
 
 from privet.data.dataset import Dataset
-from privet.engine.arguments import shown
+from privet.engine.arguments import in_words, shown
 from privet.errors import InputError
-from privet.federation.local_work import OPTIMIZERS, LocalWork
+from privet.federation.local_work import OPTIMIZERS, PRECISIONS, LocalWork
 from privet.federation.pacing import Cohort
 from privet.federation.rule import Rule
 from privet.federation.rules import RULES, rule_named
@@ -72,6 +73,7 @@ class FederationSettings:
             all layers are dense or steps have 4 records at most.
         init_seed: of first weights, clients, phones and what they draw; public.
         device: 'cpu', 'cuda', ...
+        precision: of what clients compute: 'float32', or 'tf32' (CUDA only).
         looks: after how many of the rounds the model is tried on the test records.
         checkpoint_every: rounds between checkpoints; default: every 20 seconds.
         noise_seed: for tests only: known noise, so no epsilon is stated.
@@ -113,6 +115,7 @@ class FederationSettings:
     engine: str = "auto"
     init_seed: int = 0
     device: str = "cpu"
+    precision: str = "float32"
     looks: int = 20
     checkpoint_every: int | None = None
     noise_seed: int | None = None
@@ -121,6 +124,7 @@ class FederationSettings:
         "rule": tuple(RULES),
         "optimizer": OPTIMIZERS,
         "engine": ENGINES,
+        "precision": PRECISIONS,
     }
     _counts: ClassVar[tuple[str, ...]] = (
         *("rounds", "clients", "times", "apart", "bands", "looks", "checkpoint_every"),
@@ -131,12 +135,20 @@ class FederationSettings:
         for name, known in self._choices.items():
             if getattr(self, name) not in known:
                 raise InputError(
-                    f"unknown {name}", got=f"'{getattr(self, name)}'", expected=" | ".join(known)
+                    f"unknown {in_words(name)}",
+                    got=f"'{getattr(self, name)}'",
+                    expected=" | ".join(known),
                 )
         for name in self._counts:
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InputError(f"bad {name}", got=value, expected="a whole number, at least 1")
+                raise InputError(
+                    f"bad {in_words(name)}", got=value, expected="a whole number, at least 1"
+                )
+        for name in ("init_seed", "noise_seed"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InputError(f"bad {in_words(name)}", got=value, expected="at least 0")
         self._check_population()
         self._check_privacy()
         if self.cohort is not None and self.rate is not None:
@@ -156,7 +168,9 @@ class FederationSettings:
         if filled.rate is None:
             times = min(filled.times or filled.rounds, -(-filled.rounds // filled.apart))
             filled = replace(filled, times=times)
-        return replace(filled, divisor=filled.divisor or filled._expected(filled.population(data)))
+        if filled.divisor is not None:
+            return filled
+        return replace(filled, divisor=filled._expected(filled.population(data)))
 
     def population(self, data: Dataset) -> int:
         """How many clients there are, as far as is public."""
@@ -197,6 +211,7 @@ class FederationSettings:
             optimizer=self.optimizer,
             own_per_class=SPAN_OWN if self.sample else None,
             pool_per_class=SPAN_POOL if self.pool else None,
+            precision=self.precision,
         )
 
     def participation(self) -> Capped | Sampled:
@@ -224,11 +239,15 @@ class FederationSettings:
             return (1.0,)
         return optimal_coefficients(Workload(steps=self.rounds), self.bands)
 
+    @property
+    def reads_traces(self) -> bool:
+        """Whether phones are those of a file."""
+        return self.traces not in (ALWAYS, PHONES)
+
     def on_card(self) -> dict[str, Any]:
         """For the card: without privacy, no word of it."""
         left_out = _OF_PRIVACY if self.epsilon is None else ()
-        said = {name: value for name, value in asdict(self).items() if name not in left_out}
-        return said | {"precision": "float32"}
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
 
     def _expected(self, population: int) -> float:
         """Clients in a step: those that are asked, or as many as their caps leave room for."""
@@ -251,7 +270,7 @@ class FederationSettings:
             is_flag = isinstance(value, bool) and bool not in kinds
             if is_flag or not (as_number or isinstance(value, kinds)):
                 expected = " or ".join(_KINDS.get(kind, "None") for kind in kinds)
-                raise InputError(f"bad {field.name}", got=shown(value), expected=expected)
+                raise InputError(f"bad {in_words(field.name)}", got=shown(value), expected=expected)
 
     def _check_population(self) -> None:
         if self.clients is None and (self.skew is not None or self.lacking):
@@ -281,6 +300,13 @@ class FederationSettings:
                 )
             return
         check_target(self.epsilon, self.delta)
+        if self.divisor is not None and not 0 < self.divisor < math.inf:
+            raise InputError(
+                "bad divisor",
+                got=self.divisor,
+                expected="a positive, finite number",
+                fix="leave out --divisor: it is what a step expects then",
+            )
         if self.rate is not None and (self.times is not None or self.apart > 1 or self.bands > 1):
             raise InputError(
                 "caps on participation where the server samples",

@@ -16,7 +16,7 @@ public draw, and then rests for as many rounds as its cap asks for if it is to l
 Cost: of an event, the logarithm of how many are pending; of a round, a few vector operations over
 all phones; never a walk over all who are at work.
 
-All draws depend on the seed, the client and its turn. `state` is the whole of a simulation:
+All draws depend on the seed, the client's key and its turn. `state` is the whole of a simulation:
 restored, it goes on to the same end.
 """
 
@@ -36,7 +36,7 @@ from privet.errors import InputError
 from privet.federation.at_work import AtWork, Engine, Job
 from privet.federation.availability import Availability
 from privet.federation.coordinator import Answer, Closed, Coordinator
-from privet.federation.draws import Kind, drawn_from
+from privet.federation.draws import Kind, drawn_from, share_of_each
 from privet.federation.local_work import Lesson, Teacher
 from privet.federation.pacing import Cohort, Deadline
 from privet.federation.traces import Phone
@@ -193,13 +193,14 @@ class Simulator:
         if np.isfinite(coordinator.deadline):
             self._push(coordinator.deadline, CLOSE, coordinator.round)
         told = self._told()
-        draw = drawn_from(self.seed, Kind.DELAY, coordinator.round)
-        asking = self.now + draw.random(len(self.phones))[told] * self.weather.late
+        keys = self.work.teacher.keys[told]
+        shares = share_of_each(self.seed, Kind.DELAY, keys, coordinator.round)
+        asking = self.now + shares * self.weather.late
         self._expect(told, asking)
         self._push_all(asking, told)
 
     def _expect(self, told: Clients, asking: NDArray[np.float64]) -> None:
-        """Who is sure to train on this version: phones that take no time, if they have a turn."""
+        """Who is sure to train on this version: phones that take no time, and will be let in."""
         self.work.forget_others()
         number, version = self.coordinator.round, self.coordinator.version
         self._expected = [
@@ -208,6 +209,7 @@ class Simulator:
             if self._instant[client]
             and not self.coordinator.rule.stale
             and self._rests[client] <= number
+            and self.coordinator.ask(self._names[client]) is Answer.ACCEPTED
             and not self._drops_out(client, self._turns[client])
         ]
 
@@ -285,12 +287,14 @@ class Simulator:
         """Each phone's by a draw of its own."""
         if self._stride == 1:
             return [0] * len(self.phones)
-        draws = (drawn_from(self.seed, Kind.TURN, client) for client in range(len(self.phones)))
+        keys = self.work.teacher.keys.tolist()
+        draws = (drawn_from(self.seed, Kind.TURN, key) for key in keys)
         return [int(draw.integers(self._stride)) for draw in draws]
 
     def _drops_out(self, client: int, turn: int) -> bool:
         share = self.weather.dropout
-        return share > 0 and drawn_from(self.seed, Kind.DROPOUT, client, turn).random() < share
+        key = int(self.work.teacher.keys[client])
+        return share > 0 and drawn_from(self.seed, Kind.DROPOUT, key, turn).random() < share
 
     def _upload(self, client: int) -> Closed | None:
         job = self.work.end(client)
@@ -301,14 +305,17 @@ class Simulator:
             self._ask(client)
             return None
         end = self.coordinator.deadline if not self.coordinator.rule.stale else np.inf
-        change = self.work.change_of(job, before=end, expected=self._still_expected)
-        update = Update(client=self._names[client], base_version=job.version, change=change)
+        done = self.work.change_of(job, before=end, expected=self._still_expected)
+        update = Update(
+            client=self._names[client],
+            base_version=job.version,
+            change=done.change,
+            total=done.total,
+        )
         self._rests[client] = self.coordinator.round + self._stride
         answer, closed = self.coordinator.receive(update, self.now)
         assert answer is Answer.ACCEPTED
         self.tally.add("taken", job.records)
-        if closed is None:
-            self._ask(client)  # under a buffer it may begin again at once
         return closed
 
     def _push(self, time: float, kind: int, client: int) -> None:

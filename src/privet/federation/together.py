@@ -1,12 +1,15 @@
-"""Many clients trained at once: their weights are stacked, and every step is one step of all.
+"""Many clients trained at once: how far each has moved is stacked; a step is one step of all.
 
-theta is (clients, weights). In step s client i takes its own gradient, on its own batch s, at its
-own theta_i: `vmap` of the gradient, so no client sees another's numbers. Lessons of fewer steps
-than the longest stand still at the end, and rows that a batch lacks have no weight. The optimisers
-are written out, since each client's must be its own; their arithmetic is that of torch.optim.
+far is (clients, weights). In step s client i takes its own gradient, on its own batch s, at its own
+start + far_i: `vmap` of the gradient, so no client sees another's numbers. The first step is taken
+by all from the same weights: there the model is applied to all records as to one batch, and only
+the gradients are each client's own. Lessons of fewer steps than the longest stand still at the end,
+and rows that a batch lacks have no weight. The optimisers are written out, since each client's must
+be its own; their arithmetic is that of torch.optim.
 
-Cost: memory of a few times clients x weights beside the activations; `at_once` bounds it. The
-result is that of `one_by_one` to rounding where a model draws nothing; dropout draws other masks.
+Cost: memory of a few times clients x weights beside the activations; `at_once` bounds it. On a GPU
+nothing is waited for. The result is that of `one_by_one` to rounding where a model draws nothing;
+dropout draws other masks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +22,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from privet.errors import InputError
-from privet.federation.flat import flat, load_flat, named, travelling
+from privet.federation.flat import flat, named, travelling
 from privet.federation.local_work import EMPTY, Lesson, LocalWork, Material, own_draws
 
 AT_ONCE: Final = 256
@@ -27,7 +30,7 @@ IN_CACHE: Final = 5_000_000  # weights of all clients of a stack; 32 clients of 
 FEW: Final = 4  # records of a step, at which convolutions side by side are faster on a CPU, too
 ADAM: Final = (0.9, 0.999, 1e-8)
 
-Gradients = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Mover = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Together:
@@ -51,7 +54,7 @@ class Together:
         proximal: float = 0.0,
         at_once: int | None = None,
     ) -> None:
-        _require_stackable(model)
+        _require_stackable(model, material.x.device)
         self.model = model.to(material.x.device).train()
         self.material, self.work, self.proximal = material, work, proximal
         self.at_once = at_once or _stack(flat(model).numel(), material.x.device)
@@ -59,26 +62,27 @@ class Together:
     def changes(self, weights: Tensor, lessons: Sequence[Lesson]) -> Tensor:
         """Delta of each lesson, one a row."""
         start = weights.to(self.material.x.device)
-        load_flat(self.model, start)
-        parts = [
-            self._group(start, lessons[first : first + self.at_once])
-            for first in range(0, len(lessons), self.at_once)
-        ]
-        return torch.cat(parts)
+        far = torch.zeros(len(lessons), start.numel(), device=start.device)
+        with self.work.products(start.device):
+            for first in range(0, len(lessons), self.at_once):
+                some = slice(first, first + self.at_once)
+                self._go(start, lessons[some], far[some])
+        return far
 
-    def _group(self, start: Tensor, lessons: Sequence[Lesson]) -> Tensor:
-        rows = torch.from_numpy(_stacked(lessons)).to(start.device)
-        theta = start.repeat(len(lessons), 1)
-        move = _mover(self.work, theta)
-        gradients = vmap(grad(self._loss), in_dims=(0, 0, 0, 0, None), randomness="different")
+    def _go(self, start: Tensor, lessons: Sequence[Lesson], far: Tensor) -> None:
+        """Moves these clients, in place."""
+        rows = _sent(_stacked(lessons), start.device)
+        move = _mover(self.work, far)
         with own_draws(lessons[0].seed, start.device):
             for step in range(rows.shape[1]):
                 there = rows[:, step] != EMPTY
                 chosen = rows[:, step].clamp_min(0)
                 x, y = self.material.x[chosen], self.material.y[chosen]
-                g = gradients(theta, x, y, there.float(), start)
-                theta = move(theta, g, there.any(1))
-        return theta.sub_(start)
+                where, common = (start, None) if step == 0 else (start + far, 0)
+                gradients = vmap(
+                    grad(self._loss), in_dims=(common, 0, 0, 0, None), randomness="different"
+                )
+                move(far, gradients(where, x, y, there.float(), start), there.any(1))
 
     def _loss(self, theta: Tensor, x: Tensor, y: Tensor, there: Tensor, start: Tensor) -> Tensor:
         scores = functional_call(self.model, named(self.model, theta), (x,))
@@ -98,32 +102,40 @@ def _stacked(lessons: Sequence[Lesson]) -> np.ndarray[Any, np.dtype[np.int64]]:
     return rows
 
 
-def _mover(work: LocalWork, theta: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def _sent(rows: np.ndarray[Any, np.dtype[np.int64]], device: torch.device) -> Tensor:
+    """On the device; what it has still to do need not be over for that."""
+    here = torch.from_numpy(rows)
+    if device.type != "cuda":
+        return here.to(device)
+    return here.pin_memory().to(device, non_blocking=True)
+
+
+def _mover(work: LocalWork, far: Tensor) -> Mover:
     """One step of every client that has a batch left, by an optimiser without a past."""
-    return {"sgd": _sgd, "adam": _adam}[work.optimizer](work.learning_rate, theta)
+    return {"sgd": _sgd, "adam": _adam}[work.optimizer](work.learning_rate, far)
 
 
-def _sgd(rate: float, theta: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    del theta
+def _sgd(rate: float, far: Tensor) -> Mover:
+    del far
 
-    def move(theta: Tensor, g: Tensor, active: Tensor) -> Tensor:
-        return theta.sub_(g.mul_(rate).mul_(active[:, None]))
+    def move(far: Tensor, g: Tensor, active: Tensor) -> Tensor:
+        return far.addcmul_(g, active[:, None].to(g.dtype), value=-rate)
 
     return move
 
 
-def _adam(rate: float, theta: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    m, v = torch.zeros_like(theta), torch.zeros_like(theta)
-    taken = torch.zeros(len(theta), 1, device=theta.device)
+def _adam(rate: float, far: Tensor) -> Mover:
+    m, v = torch.zeros_like(far), torch.zeros_like(far)
+    taken = torch.zeros(len(far), 1, device=far.device)
     b1, b2, tiny = ADAM
 
-    def move(theta: Tensor, g: Tensor, active: Tensor) -> Tensor:
+    def move(far: Tensor, g: Tensor, active: Tensor) -> Tensor:
         # Clients that stand still have ended: what their moments become is never used.
         taken.add_(active[:, None])
         m.lerp_(g, 1 - b1)
-        v.lerp_(g.square(), 1 - b2)
-        step = m / (1 - b1**taken) / ((v / (1 - b2**taken)).sqrt() + tiny)
-        return theta - rate * step * active[:, None]
+        v.mul_(b2).addcmul_(g, g, value=1 - b2)
+        size = (v / (1 - b2**taken)).sqrt_().add_(tiny).mul_(1 - b1**taken)
+        return far.addcdiv_(m * active[:, None], size, value=-rate)
 
     return move
 
@@ -132,9 +144,9 @@ def _stack(weights: int, device: torch.device) -> int:
     return AT_ONCE if device.type != "cpu" else max(1, min(AT_ONCE, IN_CACHE // weights))
 
 
-def stackable(model: nn.Module) -> bool:
+def stackable(model: nn.Module, device: torch.device) -> bool:
     """Whether its clients can be trained side by side."""
-    return not _moving(model)
+    return not _moving(model) and not _recurrent_on_gpu(model, device)
 
 
 def faster(model: nn.Module, device: torch.device, batch: int) -> bool:
@@ -158,7 +170,12 @@ def _moving(model: nn.Module) -> list[str]:
     return [name for name in travelling(model) if name in buffers]
 
 
-def _require_stackable(model: nn.Module) -> None:
+def _recurrent_on_gpu(model: nn.Module, device: torch.device) -> bool:
+    """Recurrent layers of cuDNN take no weights that differ within a batch."""
+    return device.type == "cuda" and any(isinstance(m, nn.RNNBase) for m in model.modules())
+
+
+def _require_stackable(model: nn.Module, device: torch.device) -> None:
     moving = _moving(model)
     if moving:
         raise InputError(
@@ -166,4 +183,9 @@ def _require_stackable(model: nn.Module) -> None:
             got=f"'{moving[0]}'",
             fix="a model without BatchNorm, or --engine one-by-one",
         )
-    assert flat(model).numel()
+    if _recurrent_on_gpu(model, device):
+        raise InputError(
+            "recurrent networks side by side on a GPU",
+            got=str(device),
+            fix="--engine one-by-one, or --device cpu",
+        )

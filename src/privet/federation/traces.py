@@ -10,7 +10,7 @@ FLSys measured on two phones (650 records x 5 epochs in 3.6 to 3.9 minutes on th
 no measurement of a population.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -51,9 +51,9 @@ def always(clients: int) -> list[Phone]:
     return [Phone() for _ in range(clients)]
 
 
-def drawn(clients: int, *, days: int, seed: int) -> list[Phone]:
-    """Phones by the generator above; a phone's own draws do not depend on how many there are."""
-    return [_phone(drawn_from(seed, Kind.PHONE, client), days) for client in range(clients)]
+def drawn(keys: Iterable[int], *, days: int, seed: int) -> list[Phone]:
+    """Phones by the generator above, each by its client's key alone."""
+    return [_phone(drawn_from(seed, Kind.PHONE, int(key)), days) for key in keys]
 
 
 def _phone(draw: np.random.Generator, days: int) -> Phone:

@@ -19,11 +19,14 @@ class Update:
         client: whose it is.
         base_version: of the model that the client started from.
         change: Delta, a vector of as many numbers as the model has weights.
+        total: the sum of its numbers, where many updates were added up at once on a device that is
+            still at it; whether they are finite is looked at later, for all at once.
     """
 
     client: str
     base_version: int
     change: Tensor
+    total: Tensor | None = None
 
     def require_for(self, size: int, *, finite: bool = True) -> None:
         """Refuse what cannot be added to a model of `size` weights.
@@ -36,13 +39,18 @@ class Update:
                 got=f"shape {tuple(self.change.shape)}",
                 expected=f"one vector of {size} numbers",
             )
-        if finite and not _finite(self.change):
-            raise InputError(
-                f"an update of '{self.client}' is not a number somewhere",
-                got="NaN or infinity",
-                expected="finite numbers",
-                fix="lower the client's learning rate",
-            )
+        if finite and self.total is None and not _finite(self.change):
+            raise not_finite(self.client)
+
+
+def not_finite(client: str) -> InputError:
+    """What a client's update is refused for."""
+    return InputError(
+        f"an update of '{client}' is not a number somewhere",
+        got="NaN or infinity",
+        expected="finite numbers",
+        fix="lower the client's learning rate",
+    )
 
 
 def _finite(change: Tensor) -> bool:

@@ -11,8 +11,9 @@
 
 Proof note, `Capped`. Clients select themselves, by when they charge and by what they make of the
 last model, so no sampling is accounted. Reveal everything but one client's updates to the observer:
-the same with and without the client, since who else takes part, and when, follows from the clock
-and from the published models alone (`Pacing.by_clock`; otherwise see below). Step t publishes
+the same with and without the client, since who else takes part, and when, follows from the clock,
+from the published models and from draws by a key of its own (`federation.clients.keys_of`; not by
+its place, which would move) alone (`Pacing.by_clock`; otherwise see below). Step t publishes
 S_t + sC zhat_t with S_t the sum of the others' updates, a function of what was published before,
 and C zhat = z for the banded, lower triangular strategy matrix of `privacy.correlated`. Multiplying
 by it publishes y_t = sum_j c_j x_(t-j) + zC z_t with independent normal z_t. Given all before, the

@@ -157,6 +157,7 @@ def _facts(trust: Mapping[str, Any]) -> Iterator[str]:
         "by_clock": asked.made_rule().pacing.by_clock,
         "made_up": asked.clients is not None,
         "pool": asked.public_pool if asked.pool else None,
+        "trace_file": asked.reads_traces or None,
     }
     for name, value in expected.items():
         if facts.get(name) != value:

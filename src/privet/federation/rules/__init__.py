@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any, Final
 
+from privet.engine.arguments import in_words
 from privet.errors import InputError
 from privet.federation.rule import Rule
 from privet.federation.rules.fedadam import fedadam
@@ -35,7 +36,11 @@ def rule_named(name: str, **settings: Any) -> Rule:
     known = list(signature(RULES[name]).parameters)
     unknown = sorted(set(given) - set(known))
     if unknown:
-        raise InputError(f"'{name}' has no such setting", got=unknown[0], expected=", ".join(known))
+        raise InputError(
+            f"'{name}' has no such setting",
+            got=in_words(unknown[0]),
+            expected=", ".join(map(in_words, known)),
+        )
     return RULES[name](**given)
 
 
