@@ -12,13 +12,18 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from small_streams import QUICK, small_stream
+from small_streams import QUICK, small_data, small_stream
 
+from privet.certification.poisoned_release import training_curve
 from privet.errors import BudgetExceeded, CheckFailed, InputError
 from privet.files import read_json
+from privet.guarantee import Adjacency
 from privet.ledger import Ledger
 from privet.lifelong.fitting import WAYS, all_at_once, extend, find_way, fit
+from privet.lifelong.lifetime import Lifetime
+from privet.privacy.accounting import epsilon_of
 from privet.release import Release
+from privet.reports.recomputing import curves_of
 from privet.verification import verify
 
 TARGET = {"epsilon": 3.0, "delta": 1e-5}
@@ -357,3 +362,39 @@ def test_a_card_that_hides_its_memory_is_found_out(tmp_path, second_version):
     (version / "trust.json").write_text(json.dumps(trust))
     details = [f.detail for f in verify(version).findings if not f.ok]
     assert any("reads a memory" in detail for detail in details)
+
+
+def unequal_stream():
+    """Two tasks of different sizes, so that their steps differ at the same batch."""
+    from privet.lifelong.stream import Stream, Task
+
+    sizes = {1: 60, 2: 400}
+    tasks = tuple(
+        Task(name=f"{i}", data=small_data(f"unequal/{i}", n, i)) for i, n in sizes.items()
+    )
+    return Stream(name="unequal", tasks=tasks, shared=False)
+
+
+def test_where_tasks_differ_nothing_is_read_off_the_lifetime_of_some(tmp_path, ledger):
+    """The costliest for add/remove at one delta: of replaced units another task pays more."""
+    out = tmp_path / "life"
+    fit("naive", unequal_stream(), out=out, ledger=ledger, **TARGET, **QUICK)
+    trusts = [read_json(out / "versions" / number / "trust.json") for number in ("01", "02")]
+    stated = [[g["adjacency"] for g in trust["privacy"]] for trust in trusts]
+    assert stated == [["add-remove", "replace-one"], ["add-remove"]]
+    lifetime = Lifetime.from_json(trusts[1]["lifelong"])
+    worst, _ = lifetime.worst(1e-5)
+    replaced = [
+        epsilon_of(lifetime.event(task), 1e-5, Adjacency.REPLACE_ONE, interval=1e-3)
+        for task in (1, 2)
+    ]
+    assert replaced[worst - 1] < max(replaced) / 1.1  # what would have been stated, and is false
+    assert [bool(curves_of(trust).tradeoff) for trust in trusts] == [True, False]
+    curve = training_curve(trusts[1], Adjacency.ADD_REMOVE)
+    assert curve.epsilon(1e-5) == pytest.approx(3.0, rel=1e-3)
+    assert verify(out / "versions" / "02", ledger=ledger).ok
+    second = trusts[1]["privacy"][0] | {"adjacency": "replace-one", "epsilon": min(replaced)}
+    trusts[1]["privacy"].append(second)
+    (out / "versions" / "02" / "trust.json").write_text(json.dumps(trusts[1]))
+    details = [f.detail for f in verify(out / "versions" / "02").findings if not f.ok]
+    assert any("add/remove alone" in detail for detail in details)
