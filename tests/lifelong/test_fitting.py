@@ -283,6 +283,7 @@ def test_what_there_is_not(method, analysis, memory, said):
         ("l2dp", {"epsilon": 2.0, "canaries": 10}, "independent noise"),
         ("l2dp", {"epsilon": 2.0, "horizon": 1}, "horizon is nearer"),
         ("l2dp", {"epsilon": -1.0}, "epsilon"),
+        ("l2dp", {"epsilon": 2.0, "memory": "objective"}, "leave --memory out"),
     ],
 )
 def test_bad_wishes_are_refused_before_a_folder_is_made(tmp_path, ledger, method, options, said):
@@ -290,6 +291,18 @@ def test_bad_wishes_are_refused_before_a_folder_is_made(tmp_path, ledger, method
         fit(method, small_stream(2), out=tmp_path / "life", ledger=ledger, **options)
     assert not (tmp_path / "life").exists()
     assert ledger.names() == []
+
+
+@pytest.mark.parametrize("method", ["naive", "agem"])
+def test_what_is_refused_before_a_record_is_asked_leaves_no_folder(tmp_path, ledger, method):
+    """Else the right setting would be refused after the wrong one: a stream is there already."""
+    target = TARGET if method == "naive" else {}
+    out = tmp_path / "life"
+    with pytest.raises(InputError, match="unknown model"):
+        fit(method, small_stream(1), out=out, ledger=ledger, model="nope", **target)
+    assert not out.exists()
+    assert ledger.names() == []
+    fit(method, small_stream(1), out=out, ledger=ledger, **target, **QUICK)
 
 
 def test_a_folder_that_is_taken_is_refused(tmp_path, ledger):

@@ -18,7 +18,7 @@ import numpy as np
 
 from privet.data.dataset import Dataset, Split
 from privet.engine.arguments import shown
-from privet.errors import InputError
+from privet.errors import InputError, PrivetError
 from privet.ledger import Ledger
 from privet.lifelong import objective, plain, planning, private
 from privet.lifelong.life import Life, record_in
@@ -189,7 +189,11 @@ def fit(
     }
     seed = getattr(settings, "noise_seed", None)
     life = Life.begin(out, stream, record, ledger, noise_seed=seed)
-    return _learn_all(life, way, settings, watch)
+    try:
+        return _learn_all(life, way, settings, watch)
+    except PrivetError:
+        life.withdraw()
+        raise
 
 
 def extend(

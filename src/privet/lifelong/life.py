@@ -6,8 +6,10 @@ OUT/internal/life.json     what was asked for, the plan, the ledger, the key of 
 OUT/internal/memory-01.npz what task 1 left to the memory
 """
 
+import contextlib
 import json
 import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +28,7 @@ from privet.lifelong.metrics import Scores, score
 from privet.lifelong.stream import Stream
 from privet.privacy.randomness import KEY_BYTES, Randomness, SecretStream
 from privet.release import INTERNAL, MANIFEST, Release
-from privet.training.run_folder import WARNING
+from privet.training.run_folder import WARNING, RunFolder
 
 VERSIONS: Final = "versions"
 SCORES: Final = "scores.json"
@@ -90,6 +92,18 @@ class Life:
             )
         ledger = ledger if ledger is not None else Ledger(record["ledger"])
         return cls(folder=Path(folder), stream=stream, record=record, ledger=ledger)
+
+    def withdraw(self) -> None:
+        """Take the folder away again, where nothing was asked of any record yet.
+
+        Else a setting that was refused would stay in it, and the right one be refused.
+        """
+        if RunFolder(self.version(1)).settings.exists():
+            return
+        for part in (INTERNAL, VERSIONS):
+            shutil.rmtree(self.folder / part, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
 
     def version(self, number: int) -> Path:
         """The folder of the release after task `number`, from 1."""
@@ -217,8 +231,11 @@ def record_in(folder: str | Path) -> dict[str, Any]:
     """What was asked for in a folder that was begun."""
     path = Path(folder) / INTERNAL / "life.json"
     if not path.exists():
+        whole = stream_around(folder)
         raise InputError(
-            "no stream was begun here", got=folder, fix="begin one: privet lifelong fit ..."
+            "no stream was begun here",
+            got=folder,
+            fix="begin one: privet lifelong fit ..." if whole is None else f"it is in {whole}",
         )
     return read_json(path)
 

@@ -23,6 +23,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
+from privet.engine.arguments import require_images
 from privet.engine.checkpoint import load_checkpoint, restore, save_checkpoint
 from privet.engine.plan import Plan
 from privet.engine.trainer import PrivateTrainer
@@ -49,6 +50,8 @@ from privet.training.run_folder import RunFolder
 
 def begun(stream: Stream, settings: ObjectiveSettings) -> Lifetime:
     """No memory of records, so nothing is planned but the tasks' own looks."""
+    for task in stream:
+        require_images(task.data, "l2dp --memory objective", instead="leave --memory out")
     planned = (own_look(stream, settings),) * len(stream) if stream.shared else ()
     return Lifetime(tasks=(), recall=None, shared=stream.shared, planned=planned)
 
