@@ -19,11 +19,14 @@ from privet.errors import BudgetExceeded, CheckFailed, InputError
 from privet.files import read_json
 from privet.guarantee import Adjacency
 from privet.ledger import Ledger
+from privet.lifelong import objective, private
 from privet.lifelong.fitting import WAYS, all_at_once, extend, find_way, fit
 from privet.lifelong.lifetime import Lifetime
 from privet.privacy.accounting import epsilon_of
 from privet.release import Release
 from privet.reports.recomputing import curves_of
+from privet.training import unprotected
+from privet.training.run_folder import RunFolder
 from privet.verification import verify
 
 TARGET = {"epsilon": 3.0, "delta": 1e-5}
@@ -117,6 +120,53 @@ def test_a_cap_has_room_for_a_lifetime_or_refuses_before_anything_is_learned(tmp
 
 class Killed(BaseException):
     """Stands for a process that dies."""
+
+
+CHECKPOINTS = {"l2dp": "save_checkpoint", "agem": "save", "objective": "save_checkpoint"}
+"""What writes the first one."""
+
+
+@pytest.mark.parametrize("method", ["l2dp", "agem", "objective"])
+@pytest.mark.parametrize("where", ["build_of_the_model", "first_checkpoint"])
+def test_a_task_that_was_killed_before_its_first_step_begins_anew(
+    tmp_path, ledger, monkeypatch, method, where
+):
+    """Its reservations are given back; nothing has to be deleted by hand."""
+    way = {"l2dp": private, "agem": unprotected, "objective": objective}[method]
+    name = {"l2dp": "model_and_optimizer", "objective": "build"}.get(method, "_entered")
+    name = name if where == "build_of_the_model" else CHECKPOINTS[method]
+    real, calls = getattr(way, name), []
+
+    def dies(*args, **options):
+        calls.append(1)
+        if len(calls) == 2:  # of the second task
+            raise Killed
+        return real(*args, **options)
+
+    stream, options = small_stream(2), {**NEAR, **TARGET, **QUICK}
+    if method == "agem":
+        options = QUICK
+    if method == "objective":
+        stream, options = images(2, shared=False), {"memory": "objective", "features": 16, **TARGET}
+    out, named = tmp_path / "life", method if method == "agem" else "l2dp"
+    monkeypatch.setattr(way, name, dies)
+    with pytest.raises(Killed):
+        fit(named, stream, out=out, ledger=ledger, **options)
+    extend(out, stream=stream, ledger=ledger)
+    assert verify(out / "versions" / "02", ledger=ledger).ok
+    runs = ledger.account(stream.tasks[1].data.name).runs
+    assert all(run.status == "settled" for run in runs)
+    assert len({run.charged for run in runs if run.charged > 0 and "memory" not in run.label}) == 1
+
+
+def test_two_processes_do_not_learn_one_stream(tmp_path, ledger):
+    out = tmp_path / "life"
+    fit("agem", small_stream(1), out=out, ledger=ledger, **QUICK)
+    with (
+        RunFolder(out).locked(),
+        pytest.raises(InputError, match="another process is running"),
+    ):
+        extend(out, stream=small_stream(2), ledger=ledger)
 
 
 @pytest.mark.parametrize("method", ["l2dp", "ewc", "er"])

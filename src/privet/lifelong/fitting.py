@@ -45,6 +45,7 @@ from privet.lifelong.stream import Stream, Task
 from privet.lifelong.tasks import load_stream
 from privet.release import Release
 from privet.training.registry import PAPER, SOUND
+from privet.training.run_folder import RunFolder
 
 NONE: Final = "none"
 JOINT: Final = "joint"
@@ -227,11 +228,17 @@ def extend(
 
 def _learn_all(life: Life, way: Way, settings: Any, watch: Callable[[Any], None] | None) -> Scores:
     life.require_room()
+    with RunFolder(life.folder).locked():
+        return _learn_rest(life, way, settings, watch)
+
+
+def _learn_rest(life: Life, way: Way, settings: Any, watch: Callable[[Any], None] | None) -> Scores:
     for number in range(1, min(life.learned, len(life.stream)) + 1):
         life.require_known(number)
     made = {}
     for number in range(life.learned + 1, len(life.stream) + 1):
         life.require_known(number)
+        life.take_back(number)
         made[number] = way.learn(life, settings, number, watch)
     return life.write_scores(made)
 

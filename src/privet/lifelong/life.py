@@ -105,6 +105,20 @@ class Life:
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
+    def take_back(self, number: int) -> None:
+        """Undo a task that was killed before its first step, when nothing was asked of a record."""
+        begun = RunFolder(self.version(number))
+        if begun.is_saved or begun.checkpoint.exists() or not begun.internal.exists():
+            return
+        record = read_json(begun.settings) if begun.settings.exists() else {}
+        named = [record[key] for key in ("run", "memory_run") if key in record]
+        runs = [self.ledger.run(name) for name in named if self.ledger.knows(name)]
+        if any(run.charged > 0 for run in runs):
+            return
+        for run in runs:
+            self.ledger.settle(run.id)
+        begun.discard()
+
     def version(self, number: int) -> Path:
         """The folder of the release after task `number`, from 1."""
         return self.folder / VERSIONS / f"{number:02d}"

@@ -105,10 +105,6 @@ def _trainer(
     begins: bool,
 ) -> PrivateTrainer:
     data = life.stream.tasks[number - 1].data
-    device = require_device(settings.device)
-    model, optimizer = model_and_optimizer(data, settings, device)
-    if number > 1:
-        model.load_state_dict(Release.load(life.version(number - 1)).model.state_dict())
     plan = Plan.from_json(record["plan"])
 
     def account() -> RunAccount:
@@ -119,6 +115,10 @@ def _trainer(
         return opened
 
     try:
+        device = require_device(settings.device)
+        model, optimizer = model_and_optimizer(data, settings, device)
+        if number > 1:
+            model.load_state_dict(Release.load(life.version(number - 1)).model.state_dict())
         return assemble(
             model, optimizer, data, plan,
             loss=settings.loss, randomness=randomness, open_account=account,
