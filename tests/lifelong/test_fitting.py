@@ -461,3 +461,41 @@ def test_where_tasks_differ_nothing_is_read_off_the_lifetime_of_some(tmp_path, l
     (out / "versions" / "02" / "trust.json").write_text(json.dumps(trusts[1]))
     details = [f.detail for f in verify(out / "versions" / "02").findings if not f.ok]
     assert any("add/remove alone" in detail for detail in details)
+
+
+@pytest.mark.parametrize("method", ["naive", "objective"])
+def test_steps_that_come_out_another_way_are_paid_twice(tmp_path, ledger, method):
+    """A journal that tells of other sums of the second task's steps: they were released, too."""
+    out, killed_after = tmp_path / "life", 3 if method == "naive" else 1
+
+    def die(trainer):
+        if trainer.next_step == killed_after and (out / "versions" / "02").exists():
+            raise Killed
+
+    stream, options = small_stream(2), {"checkpoint_every": 100, **QUICK}
+    if method == "objective":
+        stream, options = images(2, shared=False), {"memory": "objective", "features": 16}
+    named = "naive" if method == "naive" else "l2dp"
+    with pytest.raises(Killed):
+        fit(named, stream, out=out, ledger=ledger, watch=die, **TARGET, **options)
+    journal = RunFolder(out / "versions" / "02").journal
+    lines = journal.read_text().splitlines()
+    journal.write_text("".join(f"{line.split()[0]} {'0' * 32}\n" for line in lines))
+    extend(out, stream=stream, ledger=ledger)
+    trust = read_json(out / "versions" / "02" / "trust.json")
+    assert trust["mechanism"]["redone_steps"] == killed_after
+    first, second = trust["lifelong"]["tasks"]
+    assert second["steps"] == first["steps"] + killed_after
+    assert trust["lifelong"]["costliest"] == 2
+    assert trust["privacy"][0]["epsilon"] > 1.05 * TARGET["epsilon"]
+    assert verify(out / "versions" / "02", ledger=ledger).ok
+
+
+def test_beyond_the_horizon_nothing_is_read_or_kept(tmp_path, ledger):
+    out = tmp_path / "life"
+    fit("l2dp", small_stream(2), out=out, ledger=ledger, horizon=2, **TARGET, **QUICK)
+    extend(out, stream=small_stream(4), ledger=ledger)
+    assert sorted(path.name for path in (out / "internal").glob("memory-*")) == ["memory-01.npz"]
+    labels = [run.label for n in (2, 3, 4) for run in ledger.account(f"made-up/{n}").runs]
+    assert labels == ["l2dp 02", "l2dp 03", "l2dp 04"]
+    assert verify(out / "versions" / "04", ledger=ledger).ok

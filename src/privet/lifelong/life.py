@@ -203,6 +203,14 @@ class Life:
         trust = read_json(self.version(self.learned) / "trust.json")
         return Lifetime.from_json(trust["lifelong"])
 
+    @property
+    def redone(self) -> int:
+        """Steps of all tasks so far that were drawn twice: they may go beyond the target."""
+        if self.learned == 0:
+            return 0
+        trust = read_json(self.version(self.learned) / "trust.json")
+        return int(trust["lifelong"].get("redone", 0))
+
     def kept(self, number: int, *, chance: float) -> Kept:
         """What a task left to the memory: written once, then read."""
         path = self.internal(f"memory-{number:02d}.npz")

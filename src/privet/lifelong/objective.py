@@ -28,7 +28,7 @@ from privet.engine.checkpoint import load_checkpoint, restore, save_checkpoint
 from privet.engine.plan import Plan
 from privet.engine.trainer import PrivateTrainer
 from privet.files import write_atomically
-from privet.lifelong.closing import closed
+from privet.lifelong.closing import closed, lifetime_after
 from privet.lifelong.life import Life
 from privet.lifelong.lifetime import Lifetime, Own
 from privet.lifelong.settings import ObjectiveSettings
@@ -139,12 +139,8 @@ def _closed(
     life: Life, settings: ObjectiveSettings, books: Books, trainer: PrivateTrainer, number: int
 ) -> Release:
     data, plan = life.stream.tasks[number - 1].data, trainer.plan
-    own = Own(
-        rate=1.0,
-        steps=1 + trainer.account.books.redone_steps,
-        multiplier=plan.noise_multiplier,
-    )
-    lifetime = life.lifetime().after(own)
+    own = Own(rate=1.0, steps=1, multiplier=plan.noise_multiplier)
+    lifetime = lifetime_after(life, own, trainer)
     _keep(life, number, *moments_of(trainer.released_model()), plan)
     s, b, deviation = _all_together(life, number)
     device = next(trainer.model.parameters()).device
