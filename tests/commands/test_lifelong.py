@@ -38,6 +38,8 @@ def test_a_stream_from_start_to_verified_versions(capsys, tmp_path):
     code, said, _ = run(capsys, "lifelong", "show", str(out))
     assert code == 0
     assert "forgetting" in said
+    code, _, said = run(capsys, "lifelong", "show", str(out / "versions" / "02"))
+    assert (code, f"it is in {out}" in said) == (2, True)
 
 
 def test_as_published_the_epsilon_is_a_claim(capsys, tmp_path):

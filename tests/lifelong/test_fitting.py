@@ -12,13 +12,21 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from small_streams import QUICK, small_stream
+from small_streams import QUICK, small_data, small_stream
 
+from privet.certification.poisoned_release import training_curve
 from privet.errors import BudgetExceeded, CheckFailed, InputError
 from privet.files import read_json
+from privet.guarantee import Adjacency
 from privet.ledger import Ledger
+from privet.lifelong import objective, private
 from privet.lifelong.fitting import WAYS, all_at_once, extend, find_way, fit
+from privet.lifelong.lifetime import Lifetime
+from privet.privacy.accounting import epsilon_of
 from privet.release import Release
+from privet.reports.recomputing import curves_of
+from privet.training import unprotected
+from privet.training.run_folder import RunFolder
 from privet.verification import verify
 
 TARGET = {"epsilon": 3.0, "delta": 1e-5}
@@ -112,6 +120,53 @@ def test_a_cap_has_room_for_a_lifetime_or_refuses_before_anything_is_learned(tmp
 
 class Killed(BaseException):
     """Stands for a process that dies."""
+
+
+CHECKPOINTS = {"l2dp": "save_checkpoint", "agem": "save", "objective": "save_checkpoint"}
+"""What writes the first one."""
+
+
+@pytest.mark.parametrize("method", ["l2dp", "agem", "objective"])
+@pytest.mark.parametrize("where", ["build_of_the_model", "first_checkpoint"])
+def test_a_task_that_was_killed_before_its_first_step_begins_anew(
+    tmp_path, ledger, monkeypatch, method, where
+):
+    """Its reservations are given back; nothing has to be deleted by hand."""
+    way = {"l2dp": private, "agem": unprotected, "objective": objective}[method]
+    name = {"l2dp": "model_and_optimizer", "objective": "build"}.get(method, "_entered")
+    name = name if where == "build_of_the_model" else CHECKPOINTS[method]
+    real, calls = getattr(way, name), []
+
+    def dies(*args, **options):
+        calls.append(1)
+        if len(calls) == 2:  # of the second task
+            raise Killed
+        return real(*args, **options)
+
+    stream, options = small_stream(2), {**NEAR, **TARGET, **QUICK}
+    if method == "agem":
+        options = QUICK
+    if method == "objective":
+        stream, options = images(2, shared=False), {"memory": "objective", "features": 16, **TARGET}
+    out, named = tmp_path / "life", method if method == "agem" else "l2dp"
+    monkeypatch.setattr(way, name, dies)
+    with pytest.raises(Killed):
+        fit(named, stream, out=out, ledger=ledger, **options)
+    extend(out, stream=stream, ledger=ledger)
+    assert verify(out / "versions" / "02", ledger=ledger).ok
+    runs = ledger.account(stream.tasks[1].data.name).runs
+    assert all(run.status == "settled" for run in runs)
+    assert len({run.charged for run in runs if run.charged > 0 and "memory" not in run.label}) == 1
+
+
+def test_two_processes_do_not_learn_one_stream(tmp_path, ledger):
+    out = tmp_path / "life"
+    fit("agem", small_stream(1), out=out, ledger=ledger, **QUICK)
+    with (
+        RunFolder(out).locked(),
+        pytest.raises(InputError, match="another process is running"),
+    ):
+        extend(out, stream=small_stream(2), ledger=ledger)
 
 
 @pytest.mark.parametrize("method", ["l2dp", "ewc", "er"])
@@ -278,6 +333,7 @@ def test_what_there_is_not(method, analysis, memory, said):
         ("l2dp", {"epsilon": 2.0, "canaries": 10}, "independent noise"),
         ("l2dp", {"epsilon": 2.0, "horizon": 1}, "horizon is nearer"),
         ("l2dp", {"epsilon": -1.0}, "epsilon"),
+        ("l2dp", {"epsilon": 2.0, "memory": "objective"}, "leave --memory out"),
     ],
 )
 def test_bad_wishes_are_refused_before_a_folder_is_made(tmp_path, ledger, method, options, said):
@@ -285,6 +341,18 @@ def test_bad_wishes_are_refused_before_a_folder_is_made(tmp_path, ledger, method
         fit(method, small_stream(2), out=tmp_path / "life", ledger=ledger, **options)
     assert not (tmp_path / "life").exists()
     assert ledger.names() == []
+
+
+@pytest.mark.parametrize("method", ["naive", "agem"])
+def test_what_is_refused_before_a_record_is_asked_leaves_no_folder(tmp_path, ledger, method):
+    """Else the right setting would be refused after the wrong one: a stream is there already."""
+    target = TARGET if method == "naive" else {}
+    out = tmp_path / "life"
+    with pytest.raises(InputError, match="unknown model"):
+        fit(method, small_stream(1), out=out, ledger=ledger, model="nope", **target)
+    assert not out.exists()
+    assert ledger.names() == []
+    fit(method, small_stream(1), out=out, ledger=ledger, **target, **QUICK)
 
 
 def test_a_folder_that_is_taken_is_refused(tmp_path, ledger):
@@ -357,3 +425,77 @@ def test_a_card_that_hides_its_memory_is_found_out(tmp_path, second_version):
     (version / "trust.json").write_text(json.dumps(trust))
     details = [f.detail for f in verify(version).findings if not f.ok]
     assert any("reads a memory" in detail for detail in details)
+
+
+def unequal_stream():
+    """Two tasks of different sizes, so that their steps differ at the same batch."""
+    from privet.lifelong.stream import Stream, Task
+
+    sizes = {1: 60, 2: 400}
+    tasks = tuple(
+        Task(name=f"{i}", data=small_data(f"unequal/{i}", n, i)) for i, n in sizes.items()
+    )
+    return Stream(name="unequal", tasks=tasks, shared=False)
+
+
+def test_where_tasks_differ_nothing_is_read_off_the_lifetime_of_some(tmp_path, ledger):
+    """The costliest for add/remove at one delta: of replaced units another task pays more."""
+    out = tmp_path / "life"
+    fit("naive", unequal_stream(), out=out, ledger=ledger, **TARGET, **QUICK)
+    trusts = [read_json(out / "versions" / number / "trust.json") for number in ("01", "02")]
+    stated = [[g["adjacency"] for g in trust["privacy"]] for trust in trusts]
+    assert stated == [["add-remove", "replace-one"], ["add-remove"]]
+    lifetime = Lifetime.from_json(trusts[1]["lifelong"])
+    worst, _ = lifetime.worst(1e-5)
+    replaced = [
+        epsilon_of(lifetime.event(task), 1e-5, Adjacency.REPLACE_ONE, interval=1e-3)
+        for task in (1, 2)
+    ]
+    assert replaced[worst - 1] < max(replaced) / 1.1  # what would have been stated, and is false
+    assert [bool(curves_of(trust).tradeoff) for trust in trusts] == [True, False]
+    curve = training_curve(trusts[1], Adjacency.ADD_REMOVE)
+    assert curve.epsilon(1e-5) == pytest.approx(3.0, rel=1e-3)
+    assert verify(out / "versions" / "02", ledger=ledger).ok
+    second = trusts[1]["privacy"][0] | {"adjacency": "replace-one", "epsilon": min(replaced)}
+    trusts[1]["privacy"].append(second)
+    (out / "versions" / "02" / "trust.json").write_text(json.dumps(trusts[1]))
+    details = [f.detail for f in verify(out / "versions" / "02").findings if not f.ok]
+    assert any("add/remove alone" in detail for detail in details)
+
+
+@pytest.mark.parametrize("method", ["naive", "objective"])
+def test_steps_that_come_out_another_way_are_paid_twice(tmp_path, ledger, method):
+    """A journal that tells of other sums of the second task's steps: they were released, too."""
+    out, killed_after = tmp_path / "life", 3 if method == "naive" else 1
+
+    def die(trainer):
+        if trainer.next_step == killed_after and (out / "versions" / "02").exists():
+            raise Killed
+
+    stream, options = small_stream(2), {"checkpoint_every": 100, **QUICK}
+    if method == "objective":
+        stream, options = images(2, shared=False), {"memory": "objective", "features": 16}
+    named = "naive" if method == "naive" else "l2dp"
+    with pytest.raises(Killed):
+        fit(named, stream, out=out, ledger=ledger, watch=die, **TARGET, **options)
+    journal = RunFolder(out / "versions" / "02").journal
+    lines = journal.read_text().splitlines()
+    journal.write_text("".join(f"{line.split()[0]} {'0' * 32}\n" for line in lines))
+    extend(out, stream=stream, ledger=ledger)
+    trust = read_json(out / "versions" / "02" / "trust.json")
+    assert trust["mechanism"]["redone_steps"] == killed_after
+    first, second = trust["lifelong"]["tasks"]
+    assert second["steps"] == first["steps"] + killed_after
+    assert trust["lifelong"]["costliest"] == 2
+    assert trust["privacy"][0]["epsilon"] > 1.05 * TARGET["epsilon"]
+    assert verify(out / "versions" / "02", ledger=ledger).ok
+
+
+def test_beyond_the_horizon_nothing_is_read_or_kept(tmp_path, ledger):
+    out = tmp_path / "life"
+    fit("l2dp", small_stream(2), out=out, ledger=ledger, horizon=2, **TARGET, **QUICK)
+    extend(out, stream=small_stream(4), ledger=ledger)
+    assert sorted(path.name for path in (out / "internal").glob("memory-*")) == ["memory-01.npz"]
+    labels = [run.label for n in (2, 3, 4) for run in ledger.account(f"made-up/{n}").runs]
+    assert labels == ["l2dp 02", "l2dp 03", "l2dp 04"]
+    assert verify(out / "versions" / "04", ledger=ledger).ok

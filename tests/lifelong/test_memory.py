@@ -46,6 +46,13 @@ def test_the_chance_is_the_one_that_is_accounted():
     assert binomtest(lucky, 20_000, 0.2).pvalue > 1e-3
 
 
+def test_the_chance_of_a_shared_stream_is_the_same_one():
+    """As above; coins of identities are tossed by another function."""
+    whole = small_stream(1, shared=True, n=20_000).tasks[0]
+    lucky = int(admitted(whole, 1, chance=0.2, coins=COINS).sum())
+    assert binomtest(lucky, 20_000, 0.2).pvalue > 1e-3
+
+
 def test_all_records_of_a_user_share_a_coin():
     units = np.arange(60) // 6
     task = Task(name="1", data=small_data("users", 60, 0, units=units))

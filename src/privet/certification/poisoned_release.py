@@ -29,7 +29,7 @@ from privet.certification.poisoning import (
 from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis, Privacy
 from privet.privacy.accounting import accountant_for, tradeoff_of
-from privet.privacy.events import from_json
+from privet.privacy.events import from_json, of_several_lifetimes
 from privet.privacy.tradeoff import Stated, TradeOff
 
 SAYS_NOT: Final = (
@@ -157,7 +157,8 @@ def training_curve(card: Mapping[str, Any], adjacency: Adjacency) -> TradeOff:
             fix="see privet verify",
         )
     event = from_json(card["events"][-1]["event"])
-    if len(card["events"]) == 1 and accountant_for(event) == "pld":
+    one_kind = len(card["events"]) == 1 and not of_several_lifetimes(card)
+    if one_kind and accountant_for(event) == "pld":
         return tradeoff_of(event, adjacency)
     return Stated(stated.epsilon, stated.delta)
 

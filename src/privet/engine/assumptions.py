@@ -12,6 +12,7 @@ from privet.engine.fixed_parts import assumed_of_parts
 from privet.engine.generators import TORCH_DRAWS
 from privet.engine.tuned import Tuning
 from privet.guarantee import Adjacency
+from privet.privacy.events import LIFELONG
 from privet.privacy.local import LOCAL
 from privet.privacy.participation import FEDERATED, FEDERATION
 from privet.privacy.sampling import sampler_of
@@ -39,7 +40,6 @@ SIZE_IS_ENOUGH: Final = (
     "the data have at most as many units as their nominal size says (more are refused)"
 )
 
-LIFELONG: Final = "lifelong"  # the field of a card that is of one task of a stream
 ONE_TASK: Final = "every {unit} of the stream is in one task"
 ONE_IDENTITY: Final = "a {unit} has the same identity in all tasks of the stream"
 UNKNOWN_MEMORY: Final = "nobody knows which of them the memory holds, and it stays secret"

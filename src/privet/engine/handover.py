@@ -16,7 +16,7 @@ from torch import nn
 from privet.data.dataset import Dataset
 from privet.data.identity import set_digest
 from privet.engine.arguments import require_dataset, shown
-from privet.engine.assumptions import LIFELONG, assumptions_of
+from privet.engine.assumptions import assumptions_of
 from privet.engine.fixed_parts import (
     FIELD,
     FixedPart,
@@ -27,10 +27,10 @@ from privet.engine.fixed_parts import (
 from privet.engine.trainer import PrivateTrainer
 from privet.engine.tuned import DECLARED, Tuning
 from privet.errors import InputError
-from privet.guarantee import Basis, Privacy
+from privet.guarantee import Adjacency, Basis, Privacy
 from privet.ledger import Ledger
 from privet.privacy.accounting import DpEvent, covers, total_accountant, total_epsilon
-from privet.privacy.events import to_json
+from privet.privacy.events import LIFELONG, of_several_lifetimes, to_json
 from privet.release import CUSTOM, Release
 
 KNOWN_NOISE = "sampling and noise were drawn from a known seed: whoever knows it can undo them"
@@ -129,7 +129,7 @@ def state(
     if lifetime is not None:
         trust[LIFELONG] = dict(lifetime.facts)
     if not withheld:
-        proved = _guarantees(trainer, data, [e for _, e in events], assumptions_of(trust))
+        proved = _guarantees(trainer, data, [e for _, e in events], trust)
         trust["privacy"] = [guarantee.to_json() for guarantee in proved]
     release = Release(
         model=trainer.released_model() if model is None else model,
@@ -210,9 +210,12 @@ def _events(trainer: PrivateTrainer, data: Dataset, tuning: Tuning) -> Labelled:
 
 
 def _guarantees(
-    trainer: PrivateTrainer, data: Dataset, events: list[DpEvent], assumptions: tuple[str, ...]
+    trainer: PrivateTrainer, data: Dataset, events: list[DpEvent], trust: Mapping[str, Any]
 ) -> list[Privacy]:
-    plan = trainer.plan
+    plan, assumptions = trainer.plan, assumptions_of(trust)
+    possible = plan.sampler.adjacencies
+    if of_several_lifetimes(trust):  # the costliest was found for these neighbours alone
+        possible = tuple(a for a in possible if a is Adjacency.ADD_REMOVE)
     return [
         Privacy(
             epsilon=total_epsilon(events, plan.delta, adjacency),
@@ -224,7 +227,7 @@ def _guarantees(
             sampler=plan.sampler.name,
             assumptions=assumptions,
         )
-        for adjacency in plan.sampler.adjacencies
+        for adjacency in possible
         if all(covers(event, adjacency) for event in events)
     ]
 

@@ -1,6 +1,6 @@
 """The end of a private task: a version stated for a lifetime, saved, settled, its keys gone."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from torch import nn
 
@@ -8,11 +8,17 @@ from privet.engine.handover import Lifelong, private_figures, state
 from privet.engine.trainer import PrivateTrainer
 from privet.files import write_json
 from privet.lifelong.life import Life
-from privet.lifelong.lifetime import Lifetime
+from privet.lifelong.lifetime import Lifetime, Own
 from privet.release import Release
 from privet.training.books import Books
 from privet.training.recipes import tuning_of
 from privet.training.settings import Settings
+
+
+def lifetime_after(life: Life, own: Own, trainer: PrivateTrainer) -> Lifetime:
+    """With the task that ends; steps that were drawn twice are paid twice."""
+    redone = trainer.account.books.redone_steps
+    return life.lifetime().after(replace(own, steps=own.steps + redone))
 
 
 def closed(
@@ -39,7 +45,7 @@ def closed(
         config=asdict(settings) | {"noise_seed": None},
         tuning=tuning_of(settings.recipe, data.name, asdict(settings)),
         model=model,
-        lifetime=_stated(life, lifetime, settings.delta),
+        lifetime=_stated(life, lifetime, trainer, settings.delta),
     )
     write_json(folder.figures, private_figures(release, data), private=True)
     release.save(folder.folder)
@@ -50,7 +56,7 @@ def closed(
     return release
 
 
-def _stated(life: Life, lifetime: Lifetime, delta: float) -> Lifelong:
+def _stated(life: Life, lifetime: Lifetime, trainer: PrivateTrainer, delta: float) -> Lifelong:
     """What the card of a version says about lifetimes."""
     worst, event = lifetime.worst(delta)
     whose = "of every task" if lifetime.shared else f"of task {worst}"
@@ -60,6 +66,7 @@ def _stated(life: Life, lifetime: Lifetime, delta: float) -> Lifelong:
             "stream": life.stream.name,
             "number": len(lifetime.tasks),
             "costliest": worst,
+            "redone": life.redone + trainer.account.books.redone_steps,
             **lifetime.to_json(),
         },
     )

@@ -18,7 +18,7 @@ import numpy as np
 
 from privet.data.dataset import Dataset, Split
 from privet.engine.arguments import shown
-from privet.errors import InputError
+from privet.errors import InputError, PrivetError
 from privet.ledger import Ledger
 from privet.lifelong import objective, plain, planning, private
 from privet.lifelong.life import Life, record_in
@@ -45,6 +45,7 @@ from privet.lifelong.stream import Stream, Task
 from privet.lifelong.tasks import load_stream
 from privet.release import Release
 from privet.training.registry import PAPER, SOUND
+from privet.training.run_folder import RunFolder
 
 NONE: Final = "none"
 JOINT: Final = "joint"
@@ -189,7 +190,11 @@ def fit(
     }
     seed = getattr(settings, "noise_seed", None)
     life = Life.begin(out, stream, record, ledger, noise_seed=seed)
-    return _learn_all(life, way, settings, watch)
+    try:
+        return _learn_all(life, way, settings, watch)
+    except PrivetError:
+        life.withdraw()
+        raise
 
 
 def extend(
@@ -223,11 +228,17 @@ def extend(
 
 def _learn_all(life: Life, way: Way, settings: Any, watch: Callable[[Any], None] | None) -> Scores:
     life.require_room()
+    with RunFolder(life.folder).locked():
+        return _learn_rest(life, way, settings, watch)
+
+
+def _learn_rest(life: Life, way: Way, settings: Any, watch: Callable[[Any], None] | None) -> Scores:
     for number in range(1, min(life.learned, len(life.stream)) + 1):
         life.require_known(number)
     made = {}
     for number in range(life.learned + 1, len(life.stream) + 1):
         life.require_known(number)
+        life.take_back(number)
         made[number] = way.learn(life, settings, number, watch)
     return life.write_scores(made)
 

@@ -6,8 +6,10 @@ OUT/internal/life.json     what was asked for, the plan, the ledger, the key of 
 OUT/internal/memory-01.npz what task 1 left to the memory
 """
 
+import contextlib
 import json
 import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +28,7 @@ from privet.lifelong.metrics import Scores, score
 from privet.lifelong.stream import Stream
 from privet.privacy.randomness import KEY_BYTES, Randomness, SecretStream
 from privet.release import INTERNAL, MANIFEST, Release
-from privet.training.run_folder import WARNING
+from privet.training.run_folder import WARNING, RunFolder
 
 VERSIONS: Final = "versions"
 SCORES: Final = "scores.json"
@@ -90,6 +92,32 @@ class Life:
             )
         ledger = ledger if ledger is not None else Ledger(record["ledger"])
         return cls(folder=Path(folder), stream=stream, record=record, ledger=ledger)
+
+    def withdraw(self) -> None:
+        """Take the folder away again, where nothing was asked of any record yet.
+
+        Else a setting that was refused would stay in it, and the right one be refused.
+        """
+        if RunFolder(self.version(1)).settings.exists():
+            return
+        for part in (INTERNAL, VERSIONS):
+            shutil.rmtree(self.folder / part, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+    def take_back(self, number: int) -> None:
+        """Undo a task that was killed before its first step, when nothing was asked of a record."""
+        begun = RunFolder(self.version(number))
+        if begun.is_saved or begun.checkpoint.exists() or not begun.internal.exists():
+            return
+        record = read_json(begun.settings) if begun.settings.exists() else {}
+        named = [record[key] for key in ("run", "memory_run") if key in record]
+        runs = [self.ledger.run(name) for name in named if self.ledger.knows(name)]
+        if any(run.charged > 0 for run in runs):
+            return
+        for run in runs:
+            self.ledger.settle(run.id)
+        begun.discard()
 
     def version(self, number: int) -> Path:
         """The folder of the release after task `number`, from 1."""
@@ -175,6 +203,14 @@ class Life:
         trust = read_json(self.version(self.learned) / "trust.json")
         return Lifetime.from_json(trust["lifelong"])
 
+    @property
+    def redone(self) -> int:
+        """Steps of all tasks so far that were drawn twice: they may go beyond the target."""
+        if self.learned == 0:
+            return 0
+        trust = read_json(self.version(self.learned) / "trust.json")
+        return int(trust["lifelong"].get("redone", 0))
+
     def kept(self, number: int, *, chance: float) -> Kept:
         """What a task left to the memory: written once, then read."""
         path = self.internal(f"memory-{number:02d}.npz")
@@ -217,8 +253,11 @@ def record_in(folder: str | Path) -> dict[str, Any]:
     """What was asked for in a folder that was begun."""
     path = Path(folder) / INTERNAL / "life.json"
     if not path.exists():
+        whole = stream_around(folder)
         raise InputError(
-            "no stream was begun here", got=folder, fix="begin one: privet lifelong fit ..."
+            "no stream was begun here",
+            got=folder,
+            fix="begin one: privet lifelong fit ..." if whole is None else f"it is in {whole}",
         )
     return read_json(path)
 

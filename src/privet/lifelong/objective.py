@@ -23,11 +23,12 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
+from privet.engine.arguments import require_images
 from privet.engine.checkpoint import load_checkpoint, restore, save_checkpoint
 from privet.engine.plan import Plan
 from privet.engine.trainer import PrivateTrainer
 from privet.files import write_atomically
-from privet.lifelong.closing import closed
+from privet.lifelong.closing import closed, lifetime_after
 from privet.lifelong.life import Life
 from privet.lifelong.lifetime import Lifetime, Own
 from privet.lifelong.settings import ObjectiveSettings
@@ -49,6 +50,8 @@ from privet.training.run_folder import RunFolder
 
 def begun(stream: Stream, settings: ObjectiveSettings) -> Lifetime:
     """No memory of records, so nothing is planned but the tasks' own looks."""
+    for task in stream:
+        require_images(task.data, "l2dp --memory objective", instead="leave --memory out")
     planned = (own_look(stream, settings),) * len(stream) if stream.shared else ()
     return Lifetime(tasks=(), recall=None, shared=stream.shared, planned=planned)
 
@@ -136,12 +139,8 @@ def _closed(
     life: Life, settings: ObjectiveSettings, books: Books, trainer: PrivateTrainer, number: int
 ) -> Release:
     data, plan = life.stream.tasks[number - 1].data, trainer.plan
-    own = Own(
-        rate=1.0,
-        steps=1 + trainer.account.books.redone_steps,
-        multiplier=plan.noise_multiplier,
-    )
-    lifetime = life.lifetime().after(own)
+    own = Own(rate=1.0, steps=1, multiplier=plan.noise_multiplier)
+    lifetime = lifetime_after(life, own, trainer)
     _keep(life, number, *moments_of(trainer.released_model()), plan)
     s, b, deviation = _all_together(life, number)
     device = next(trainer.model.parameters()).device

@@ -17,7 +17,7 @@ Deviation from the spec: the rate falls by halves, not as 1/(i-1) (`lifetime`).
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +31,7 @@ from privet.engine.plan import Plan
 from privet.engine.prepare import Extras, assemble
 from privet.engine.trainer import PrivateTrainer
 from privet.ledger import new_run_id
-from privet.lifelong.closing import closed
+from privet.lifelong.closing import closed, lifetime_after
 from privet.lifelong.combining import Combine, replayed
 from privet.lifelong.consolidating import Springs, keep, kept
 from privet.lifelong.life import Life
@@ -105,10 +105,6 @@ def _trainer(
     begins: bool,
 ) -> PrivateTrainer:
     data = life.stream.tasks[number - 1].data
-    device = require_device(settings.device)
-    model, optimizer = model_and_optimizer(data, settings, device)
-    if number > 1:
-        model.load_state_dict(Release.load(life.version(number - 1)).model.state_dict())
     plan = Plan.from_json(record["plan"])
 
     def account() -> RunAccount:
@@ -119,6 +115,10 @@ def _trainer(
         return opened
 
     try:
+        device = require_device(settings.device)
+        model, optimizer = model_and_optimizer(data, settings, device)
+        if number > 1:
+            model.load_state_dict(Release.load(life.version(number - 1)).model.state_dict())
         return assemble(
             model, optimizer, data, plan,
             loss=settings.loss, randomness=randomness, open_account=account,
@@ -171,21 +171,21 @@ def _hooked(
 ) -> Springs | None:
     """With the memory, and with springs, where there are any."""
     recall = life.lifetime().recall
-    if recall is not None and number > 1:
+    if recall is not None and recall.rate_at(number) > 0:
         parts = [life.kept(i, chance=recall.admission) for i in range(1, number)]
         memory = memory_of(life.stream, parts, chance=recall.admission)
         plan = reading_plan(recall, number, trainer.plan.steps, memory, settings)
-        if plan is not None:
-            assert books.folder is not None
-            journal = books.folder.internal / "recalled.log"
-            reader = assemble(
-                trainer.whole, Noted(trained_in(trainer.whole)), memory, plan,
-                loss=settings.loss, randomness=branched(trainer.randomness, RECALL),
-                open_account=lambda: Prepaid(books.ledger, books.run_id, journal),
-                extras=Extras(contribution=settings.contribution, precision=settings.precision),
-            )  # fmt: skip
-            trainer.draws_by_torch = trainer.draws_by_torch or reader.draws_by_torch
-            Recalling(trainer, reader, _combine(settings, trainer.plan, plan))
+        assert plan is not None
+        assert books.folder is not None
+        journal = books.folder.internal / "recalled.log"
+        reader = assemble(
+            trainer.whole, Noted(trained_in(trainer.whole)), memory, plan,
+            loss=settings.loss, randomness=branched(trainer.randomness, RECALL),
+            open_account=lambda: Prepaid(books.ledger, books.run_id, journal),
+            extras=Extras(contribution=settings.contribution, precision=settings.precision),
+        )  # fmt: skip
+        trainer.draws_by_torch = trainer.draws_by_torch or reader.draws_by_torch
+        Recalling(trainer, reader, _combine(settings, trainer.plan, plan))
     return _springs(life, settings, trainer, number)
 
 
@@ -234,9 +234,7 @@ def _closed(
     number: int,
 ) -> Release:
     """The memory of the task, then its version."""
-    own = Own(**record["own"])
-    own = replace(own, steps=own.steps + trainer.account.books.redone_steps)
-    lifetime = life.lifetime().after(own)
+    lifetime = lifetime_after(life, Own(**record["own"]), trainer)
     settle_memory(life, lifetime, record, number)
     return closed(life, settings, books, trainer, lifetime)
 

@@ -1,11 +1,26 @@
 """Events as JSON, so that a release carries what happened and a stranger can recompute it."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import dp_accounting as dp
 
 from privet.errors import InputError
 from privet.privacy.accounting import DiscreteLaplace, DpEvent, Selection, ZeroConcentrated
+
+LIFELONG: Final = "lifelong"  # the field of a card that is of one task of a stream
+
+
+def of_several_lifetimes(trust: Mapping[str, Any]) -> bool:
+    """Whether units of a stream pay differently: the event of a card is then that of some.
+
+    It is the costliest for add/remove at the card's delta, where epsilon is largest. At another
+    delta, and of replaced units, others may pay more: nothing else may be read off it.
+    """
+    stream = trust.get(LIFELONG)
+    if stream is None or stream["shared"]:
+        return False
+    return any(task != stream["tasks"][0] for task in stream["tasks"])
 
 
 def to_json(event: DpEvent) -> dict[str, Any]:

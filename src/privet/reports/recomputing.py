@@ -16,7 +16,7 @@ from privet.privacy.accounting import (
     pure_epsilon,
     tradeoff_of,
 )
-from privet.privacy.events import from_json
+from privet.privacy.events import LIFELONG, from_json, of_several_lifetimes
 from privet.privacy.participation import FEDERATED, participation_of
 from privet.privacy.sampling import sampler_of
 from privet.reports.curves import Curves
@@ -29,10 +29,11 @@ def curves_of(trust: Mapping[str, Any]) -> Curves:
 
     Where public facts were learned first, the mechanisms were not fixed beforehand: only epsilons
     may be added then, so there is no joint trade-off curve to draw. The best of several runs has
-    only one epsilon.
+    only one epsilon. Of a stream whose tasks differ the event is that of some units, and holds for
+    all at one delta; and its steps are not those of one run.
     """
     stated = strongest_proved(Privacy.from_json(record) for record in trust["privacy"])
-    if stated is None:
+    if stated is None or of_several_lifetimes(trust):
         return Curves()
     training_event = from_json(trust["events"][-1]["event"])
     if accountant_for(training_event) != "pld":
@@ -41,7 +42,11 @@ def curves_of(trust: Mapping[str, Any]) -> Curves:
     # Facts that were learned for a part which is counted here follow those of the data.
     for_parts = [from_json(entry["event"]) for entry in trust["events"][len(facts) : -1]]
     learned = sum(fact["epsilon"] for fact in facts) + sum(map(pure_epsilon, for_parts))
-    by_step = _epsilon_by_step(trust["mechanism"], stated, learned, training_event)
+    by_step = (
+        ()
+        if LIFELONG in trust
+        else _epsilon_by_step(trust["mechanism"], stated, learned, training_event)
+    )
     if learned:
         return Curves(epsilon_by_step=by_step)
     training = tradeoff_of(training_event, stated.adjacency)

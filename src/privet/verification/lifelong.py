@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from privet.engine.assumptions import LIFELONG
 from privet.lifelong.lifetime import Lifetime
+from privet.privacy.events import LIFELONG, of_several_lifetimes
 from privet.verification.finding import Finding
 from privet.verification.mechanism import sense_of
 from privet.verification.statements import events_of, proved
@@ -57,10 +57,15 @@ def _tasks(trust: Mapping[str, Any], lifetime: Lifetime) -> Iterator[str]:
 
 def _settings(trust: Mapping[str, Any], lifetime: Lifetime) -> Iterator[str]:
     config = trust["provenance"]["config"]
+    redone = trust[LIFELONG].get("redone", 0)
+    if redone < trust["mechanism"]["redone_steps"]:
+        yield f"{redone} steps were redone in all, and in the last task more"
     for guarantee in proved(trust):
-        beyond = guarantee.epsilon > config["epsilon"] * (1 + SLACK)
+        beyond = guarantee.epsilon > config["epsilon"] * (1 + SLACK) and redone == 0
         if guarantee.adjacency == "add-remove" and beyond:
             yield f"epsilon {config['epsilon']:g} was asked for, {guarantee.epsilon:g} is stated"
+    if of_several_lifetimes(trust) and any(g.adjacency != "add-remove" for g in proved(trust)):
+        yield "tasks differ, so that their costliest lifetime is known for add/remove alone"
     if trust["data"]["learned"]:
         yield "facts were learned privately, and no lifetime counts them"
     if lifetime.shared and len(lifetime.planned) < len(lifetime.tasks):

@@ -11,11 +11,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from privet.engine.assumptions import LIFELONG
 from privet.engine.fixed_parts import fixed_parts_of
 from privet.errors import InputError
 from privet.files import read_json
 from privet.ledger import Ledger
+from privet.privacy.events import LIFELONG
 from privet.privacy.participation import FEDERATION
 from privet.release import SIGNATURE, require_finished
 from privet.verification.books import check_ledger, run_in
