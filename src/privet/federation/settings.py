@@ -150,13 +150,17 @@ class FederationSettings:
 
     def filled_for(self, data: Dataset) -> Self:
         """With every default that depends on public facts."""
-        filled = replace(self, model=self.model or default_model(data.shape))
+        return self.filled(shape=data.shape, population=self.population(data))
+
+    def filled(self, *, shape: tuple[int, ...], population: int) -> Self:
+        """With every default that depends on the shape of an example and on how many clients."""
+        filled = replace(self, model=self.model or default_model(shape))
         if filled.epsilon is None:
             return filled
         if filled.rate is None:
             times = min(filled.times or filled.rounds, -(-filled.rounds // filled.apart))
             filled = replace(filled, times=times)
-        return replace(filled, divisor=filled.divisor or filled._expected(filled.population(data)))
+        return replace(filled, divisor=filled.divisor or filled._expected(population))
 
     def population(self, data: Dataset) -> int:
         """How many clients there are, as far as is public."""

@@ -1,0 +1,445 @@
+"""What a developer says of a model: what is trained, when, by whom, and what that may tell of them.
+
+    [model]      name, network or release, shape, classes, bounds, seed, public_start, keep_versions
+    [rounds]     rule, rounds, seconds, quorum, buffer, stale, cohort, rate, patient, server_rate,
+                 proximal, trim, attackers, secure_sum
+    [work]       epochs, batch, learning_rate, optimizer, sample, pool, public_pool, least_records
+    [privacy]    epsilon, delta, clip, times, apart, bands, divisor, population, noise_seed
+    [phones]     kinds, systems, quota, longest, retry_seconds, ticket_seconds
+    [[sensing]]  sensor, least_rate, rate, flush_seconds, keep_days
+    [evaluation] records
+
+Rounds, work and privacy are those of `FederationSettings`, under the same names but for the three
+of `RENAMED`, and are checked there.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Self, final
+
+from pydantic import ValidationError
+
+from privet.errors import InputError
+from privet.federation.allowed import require_allowed
+from privet.federation.rule import Rule
+from privet.federation.settings import FederationSettings
+from privet.federation.user_privacy import UserPrivacy
+from privet.federation.wire import Offer, Sensing, Work
+from privet.release import CUSTOM
+
+ANY: Final = "*"
+RENAMED: Final = {"epochs": "local_epochs", "learning_rate": "client_rate", "seed": "init_seed"}
+_OF_ROUNDS: Final = (
+    *("rule", "rounds", "seconds", "quorum", "buffer", "stale", "cohort", "rate", "patient"),
+    *("server_rate", "proximal", "trim", "attackers"),
+)
+_OF_WORK: Final = (
+    *("epochs", "batch", "learning_rate", "optimizer", "sample", "pool", "public_pool"),
+)
+_OF_PRIVACY: Final = (
+    *("epsilon", "delta", "clip", "times", "apart", "bands", "divisor", "noise_seed"),
+)
+_LONGEST_NAME: Final = 64
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PhonePolicy:
+    """Which phones may train, and how many.
+
+    Attributes:
+        kinds, systems: that are known to work; '*': all.
+        quota: most tickets that are out at a time; None: no limit.
+        longest: norm above which an update is refused; under privacy clipping takes its place.
+        retry_seconds: after which a phone that was denied asks again.
+        ticket_seconds: how long a ticket holds at most; a deadline may end it before.
+    """
+
+    kinds: tuple[str, ...] = (ANY,)
+    systems: tuple[str, ...] = (ANY,)
+    quota: int | None = None
+    longest: float | None = None
+    retry_seconds: float = 60.0
+    ticket_seconds: float = 86_400.0
+
+    def __post_init__(self) -> None:
+        if self.quota is not None and self.quota < 1:
+            raise InputError("bad quota", got=self.quota, expected="at least 1 ticket")
+        for name in ("longest", "retry_seconds", "ticket_seconds"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(f"bad {name}", got=value, expected="a positive, finite number")
+
+    def fits(self, phone: str, system: str) -> bool:
+        """Whether this kind is known to work."""
+        known = ((phone, self.kinds), (system, self.systems))
+        return all(ANY in names or name in names for name, names in known)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ModelPlan:
+    """One model's plan; see the module.
+
+    Attributes:
+        name: of the model.
+        settings: rounds, work and privacy, with all defaults filled in.
+        shape, classes: of an example, and of what it may be.
+        low, high: bounds of the inputs, as phones scale them.
+        release: folder whose weights are the first version; None: drawn from the seed.
+        public_start: the statement that these are public, in words; a private model needs it.
+        population: how many devices there are, as far as is public.
+        secure_sum: whether single updates stay hidden from the server.
+        least_records: that a phone must have before it says it is ready.
+        phones: which may train.
+        sensing: what is collected.
+        evaluated: records on which a phone tries a version; 0: none.
+        keep_versions: how many of the newest stay in the store.
+    """
+
+    name: str
+    settings: FederationSettings
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    low: tuple[float, ...] = (0.0,)
+    high: tuple[float, ...] = (1.0,)
+    release: str | None = None
+    public_start: str | None = None
+    population: int | None = None
+    secure_sum: bool = False
+    least_records: int = 1
+    phones: PhonePolicy = field(default_factory=PhonePolicy)
+    sensing: tuple[Sensing, ...] = ()
+    evaluated: int = 0
+    keep_versions: int = 50
+
+    def __post_init__(self) -> None:
+        _require_name(self.name)
+        for what, value in (
+            ("least_records", self.least_records),
+            ("versions", self.keep_versions),
+        ):
+            if value < 1:
+                raise InputError(f"bad number of {what}", got=value, expected="at least 1")
+        if not self.classes or not self.shape or min(self.shape) < 1:
+            raise InputError(
+                "a model of no shape", got=f"shape {self.shape}, {len(self.classes)} classes"
+            )
+        if self.evaluated < 0:
+            raise InputError("bad [evaluation] records", got=self.evaluated, expected="at least 0")
+        if self.settings.epsilon is not None:
+            self._require_private()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """From a TOML file."""
+        try:
+            return cls.from_json(tomllib.loads(Path(path).read_text()))
+        except FileNotFoundError:
+            raise InputError("file not found", got=path) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError("not TOML", got=f"{path}: {error}") from None
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Self:
+        """From sections, as TOML and `to_json` have them."""
+        parts = _Sections(said)
+        model, rounds, work = parts.take("model"), parts.take("rounds"), parts.take("work")
+        privacy, phones = parts.take("privacy"), parts.take("phones")
+        evaluation, sensing = parts.take("evaluation"), parts.take_list("sensing")
+        parts.require_empty()
+        shape, low, high = _shape(model.pop("shape", ())), *_bounds(model.pop("bounds", [0.0, 1.0]))
+        chosen = {
+            name: part.pop(old)
+            for part, old, name in (
+                *((model, n, n) for n in ("release", "public_start", "keep_versions")),
+                (privacy, "population", "population"),
+                (rounds, "secure_sum", "secure_sum"),
+                (work, "least_records", "least_records"),
+                (evaluation, "records", "evaluated"),
+            )
+            if old in part
+        }
+        settings = _settings(model, rounds, work, privacy)
+        plan = {
+            "name": model.pop("name", ""),
+            "classes": tuple(map(str, model.pop("classes", ()))),
+            "phones": _phones(phones),
+            "sensing": tuple(_sensing(item) for item in sensing),
+        }
+        for name, part in (("model", model), ("evaluation", evaluation)):
+            _require_known(name, part, ())
+        population = chosen.get("population")
+        _require_population(settings, population)
+        filled = settings.filled(shape=shape, population=population or 1)
+        return cls(**plan, **chosen, settings=filled, shape=shape, low=low, high=high)
+
+    def to_json(self) -> dict[str, Any]:
+        """The sections, with every default spelt out; `from_json` takes them back."""
+        given = asdict(self.settings)
+        renamed = {new: old for old, new in RENAMED.items()}
+        said = {renamed.get(name, name): value for name, value in given.items()}
+        private: tuple[str, ...] = _OF_PRIVACY if self.settings.epsilon is not None else ()
+        if self.settings.rate is not None:
+            private = tuple(n for n in private if n not in ("times", "apart", "bands"))
+        phones = {**asdict(self.phones), "kinds": list(self.phones.kinds)}
+        model = {
+            "name": self.name,
+            "network": self.settings.model,
+            "release": self.release,
+            "public_start": self.public_start,
+            "shape": list(self.shape),
+            "classes": list(self.classes),
+            "bounds": [list(self.low), list(self.high)],
+            "seed": said["seed"],
+            "keep_versions": self.keep_versions,
+        }
+        sections: dict[str, Any] = {
+            "model": model,
+            "rounds": {n: said[n] for n in _OF_ROUNDS} | {"secure_sum": self.secure_sum},
+            "work": {n: said[n] for n in _OF_WORK} | {"least_records": self.least_records},
+            "privacy": {n: said[n] for n in private} | {"population": self.population},
+            "phones": phones | {"systems": list(self.phones.systems)},
+            "evaluation": {"records": self.evaluated},
+        }
+        plain = {name: _without_none(part) for name, part in sections.items()}
+        return plain | {"sensing": [item.model_dump(exclude={"v"}) for item in self.sensing]}
+
+    @cached_property
+    def text(self) -> str:
+        """As canonical JSON."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @cached_property
+    def rule(self) -> Rule:
+        """How updates become versions."""
+        return self.settings.made_rule()
+
+    @cached_property
+    def privacy(self) -> UserPrivacy | None:
+        """How they are hidden, for the whole target; None: not at all."""
+        if self.settings.epsilon is None:
+            return None
+        return self.settings.privacy(epsilon=self.settings.epsilon)
+
+    def require_runnable(self) -> None:
+        """Refuse what the coordinator would refuse; calibrates the noise, which takes seconds."""
+        rule, gathering = self.rule, self.rule.gathering(1)
+        rounds = self.settings.rounds
+        require_allowed(rule, gathering, self.privacy, secure_sum=self.secure_sum, rounds=rounds)
+
+    def work(self) -> Work:
+        """What a phone does, as it is told."""
+        work = self.settings.work()
+        return Work(
+            epochs=work.epochs,
+            batch=work.batch,
+            learning_rate=work.learning_rate,
+            optimizer="adam" if work.optimizer == "adam" else "sgd",
+            proximal=self.rule.proximal,
+            least_records=self.least_records,
+            own_per_class=work.own_per_class,
+            pool_per_class=work.pool_per_class,
+        )
+
+    def offer(self, version: int) -> Offer:
+        """What a phone needs to know of the model."""
+        assert self.settings.model is not None
+        return Offer(
+            model=self.name,
+            version=version,
+            network=self.settings.model,
+            shape=list(self.shape),
+            classes=list(self.classes),
+            work=self.work(),
+            sensing=list(self.sensing),
+            tries=self.evaluated,
+        )
+
+    def require_successor(self, new: "ModelPlan") -> None:
+        """Refuse a revision that changes what is fixed for a model's life."""
+        fixed = _fixed(self), _fixed(new)
+        changed = sorted(name for name in fixed[0] if fixed[0][name] != fixed[1].get(name))
+        if changed:
+            raise InputError(
+                f"the plan of '{self.name}' cannot change in this",
+                got=", ".join(changed),
+                expected=", ".join(f"{name} = {fixed[0][name]}" for name in changed),
+                fix="give the model another name, and a budget of its own",
+            )
+
+    def _require_private(self) -> None:
+        """Whatever would make one device's records, or its coming, decide on another's updates."""
+        if self.phones.longest is not None:
+            raise InputError(
+                "a longest update under privacy",
+                got=self.phones.longest,
+                fix="leave out longest: updates are clipped; to refuse one tells of its records",
+            )
+        if self.phones.quota is not None and self.rule.pacing.by_clock:
+            raise InputError(
+                "a quota where devices are to be added or removed unnoticed",
+                got=self.phones.quota,
+                expected="no device that is denied because another one came",
+                fix="leave out quota",
+            )
+        if self.evaluated:
+            raise InputError(
+                "federated evaluation of a private model",
+                got=f"records = {self.evaluated}",
+                expected="none: what devices report of their records is not accounted",
+                fix="leave out [evaluation]; try the versions on public records",
+            )
+        if self.release is not None and not self.public_start:
+            raise InputError(
+                "a private model that starts from a release",
+                got="no statement that it is public",
+                fix='public_start = "trained on records that volunteers published"',
+            )
+
+
+class _Sections:
+    """Sections of a plan, each a copy that its reader empties."""
+
+    def __init__(self, said: Mapping[str, Any]) -> None:
+        self._left = dict(said)
+
+    def take(self, name: str) -> dict[str, Any]:
+        """A section; empty if it is not there."""
+        part = self._left.pop(name, {})
+        if not isinstance(part, Mapping):
+            raise InputError(f"bad section of a plan: '{name}'", got=part, expected=f"[{name}]")
+        return dict(part)
+
+    def take_list(self, name: str) -> list[Any]:
+        """A section that may come several times."""
+        parts = self._left.pop(name, [])
+        if not isinstance(parts, list):
+            raise InputError(f"bad section of a plan: '{name}'", got=parts, expected=f"[[{name}]]")
+        return parts
+
+    def require_empty(self) -> None:
+        """Refuse sections that nobody read."""
+        if self._left:
+            raise InputError(
+                "unknown section of a plan",
+                got=sorted(self._left)[0],
+                expected="model, rounds, work, privacy, phones, sensing, evaluation",
+            )
+
+
+def _settings(
+    model: dict[str, Any], rounds: dict[str, Any], work: dict[str, Any], privacy: dict[str, Any]
+) -> FederationSettings:
+    for name, part, known in (
+        ("rounds", rounds, _OF_ROUNDS),
+        ("work", work, _OF_WORK),
+        ("privacy", privacy, _OF_PRIVACY),
+    ):
+        _require_known(name, part, known)
+    said = {**rounds, **work, **privacy}
+    if "seed" in model:
+        said["seed"] = model.pop("seed")
+    given = {RENAMED.get(name, name): value for name, value in said.items()}
+    network = model.pop("network", None)
+    if network == CUSTOM:
+        raise InputError("a plan needs a network by name", got=network, fix="see `privet models`")
+    return FederationSettings(**given, model=network)
+
+
+def _require_population(settings: FederationSettings, population: object) -> None:
+    whole = isinstance(population, int) and not isinstance(population, bool)
+    if population is None and settings.epsilon is None:
+        return
+    if not whole or not isinstance(population, int) or population < 1:
+        raise InputError(
+            "bad [privacy] population",
+            got=population,
+            expected="how many devices there are, as far as is public",
+        )
+
+
+def _phones(said: dict[str, Any]) -> PhonePolicy:
+    _require_known("phones", said, [f.name for f in fields(PhonePolicy)])
+    lists = {n: _texts(f"phones.{n}", said[n]) for n in ("kinds", "systems") if n in said}
+    return PhonePolicy(**{**said, **lists})
+
+
+def _texts(name: str, said: object) -> tuple[str, ...]:
+    texts = [said] if isinstance(said, str) else said
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"bad {name}", got=said, expected="a list of names")
+    return tuple(texts)
+
+
+def _sensing(said: object) -> Sensing:
+    try:
+        return Sensing.model_validate(said)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"bad [[sensing]] {where}", got=first["input"], expected=first["msg"]
+        ) from None
+
+
+def _shape(said: object) -> tuple[int, ...]:
+    whole = isinstance(said, list | tuple) and all(type(size) is int for size in said)
+    if not whole or not isinstance(said, list | tuple) or not said:
+        raise InputError("bad [model] shape", got=said, expected="whole numbers, such as [9, 128]")
+    return tuple(said)
+
+
+def _bounds(said: object) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if not isinstance(said, list) or len(said) != 2:
+        raise InputError("bad [model] bounds", got=said, expected="[low, high]")
+    low, high = (tuple(map(float, s)) if isinstance(s, list) else (float(s),) for s in said)
+    return low, high
+
+
+def _require_known(section: str, part: Mapping[str, Any], known: Any) -> None:
+    unknown = sorted(set(part) - set(known))
+    if unknown:
+        expected = ", ".join(known) or "nothing more"
+        raise InputError(f"unknown field of [{section}]", got=unknown[0], expected=expected)
+
+
+def _require_name(name: str) -> None:
+    plain = isinstance(name, str) and name.replace("-", "").replace("_", "").isalnum()
+    if not plain or not name.isascii() or not name[0].isalnum() or len(name) > _LONGEST_NAME:
+        raise InputError(
+            "bad name of a model",
+            got=repr(name),
+            expected="letters, digits, - and _",
+            fix="har-wild",
+        )
+
+
+def _without_none(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if value is not None}
+
+
+def _fixed(plan: ModelPlan) -> dict[str, Any]:
+    """What no revision changes; under privacy also all that the noise was calibrated for."""
+    said = plan.to_json()
+    fixed = {f"model.{n}": v for n, v in said["model"].items() if n != "keep_versions"}
+    fixed |= {f"privacy.{name}": value for name, value in said["privacy"].items()}
+    fixed |= {"rounds.rule": plan.settings.rule, "rounds.secure_sum": plan.secure_sum}
+    if plan.settings.epsilon is not None:
+        names = ("rounds", "quorum", "buffer", "stale", "cohort", "rate", "patient")
+        fixed |= {f"rounds.{name}": said["rounds"].get(name) for name in names}
+        fixed |= {f"work.{name}": said["work"].get(name) for name in ("pool", "public_pool")}
+    return fixed
+
+
+__all__ = ["ModelPlan", "PhonePolicy"]
