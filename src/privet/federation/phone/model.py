@@ -1,0 +1,409 @@
+"""One model on one phone: the machine of `stages`, one short action after the other.
+
+Whatever an action changes is on disk before it is over, in an order in which a kill at any point
+loses nothing but the time: an update is stored before it is sent, its commit is noted before it is
+asked for, the answer is written down before the round is forgotten. A commit that may have reached
+the server is asked for again even after the deadline, so the phone learns what became of it.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, final
+
+from torch import nn
+
+from privet.federation import wire
+from privet.federation.phone import standing as files
+from privet.federation.phone.clock import Clock
+from privet.federation.phone.conditions import Conditions, Surroundings
+from privet.federation.phone.line import Declined, Unreachable, wait_of
+from privet.federation.phone.policies import Policies
+from privet.federation.phone.records import Records
+from privet.federation.phone.stages import IN_A_ROUND, Stage
+from privet.federation.phone.standing import Standing, Ticket
+from privet.federation.phone.storage import digest_of_file, own_folder, save_tensors
+from privet.federation.phone.talking import Server
+from privet.federation.phone.training import (
+    Course,
+    lesson_records,
+    network_of,
+    size_of,
+    tried,
+)
+
+CHUNK: Final = 2**16  # bytes of an update that are sent at once
+LOOK_AGAIN: Final = 60.0  # seconds of its clock until a phone looks at itself again, at the latest
+REST_AFTER_NO: Final = 60.0  # seconds of the wall after a request that the server declines
+UPDATE: Final = "update.safetensors"
+STATE: Final = "state.json"
+TOLD: Final = "told.jsonl"
+
+Watcher = Callable[[str, Mapping[str, Any]], None]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What all models of a phone share.
+
+    Attributes:
+        server: to talk with.
+        clock: of the phone.
+        surroundings: power, network, use.
+        policies: the user's.
+        client, seed: what lessons are drawn from.
+        jitter: a number from 0 to 1 that spreads attempts.
+        watch: told of what happens, for people.
+    """
+
+    server: Server
+    clock: Clock
+    surroundings: Surroundings
+    policies: Policies
+    client: int
+    seed: int
+    jitter: Callable[[], float]
+    watch: Watcher = lambda _event, _facts: None
+
+
+@final
+class ModelOnPhone:
+    """One model.
+
+    Args:
+        offer: what the server says it is.
+        folder: its own.
+        records: what it trains on.
+        shared: with the phone's other models.
+    """
+
+    def __init__(self, offer: wire.Offer, folder: Path, records: Records, shared: Shared) -> None:
+        self.offer, self.folder, self.records, self.shared = (
+            offer,
+            own_folder(folder),
+            records,
+            shared,
+        )
+        self.name = offer.model
+        self.uses = 0
+        self.network: nn.Module = network_of(offer)
+        self.size = size_of(self.network)
+        self.standing = files.read(self.folder / STATE)
+        self._course: Course | None = None
+        self._began = 0.0
+        self._act: Mapping[Stage, Callable[[float, Conditions], float]] = {
+            Stage.IDLE: self._idle,
+            Stage.REQUESTING: self._requesting,
+            Stage.BACKOFF: self._backoff,
+            Stage.ACCEPTED: self._accepted,
+            Stage.QUEUED: self._queued,
+            Stage.DOWNLOADING: self._downloading,
+            Stage.TRAINING: self._training,
+            Stage.PAUSED: self._paused,
+            Stage.STORED: self._stored,
+            Stage.UPLOADING: self._uploading,
+            Stage.DISCARD: self._discard,
+        }
+
+    @property
+    def over(self) -> bool:
+        """Whether the server says that training is over, and nothing is left to do."""
+        return self.standing.over and self.standing.stage is Stage.IDLE
+
+    def weights(self, version: int) -> Path:
+        """The file of a version."""
+        return self.folder / f"weights-{version}.safetensors"
+
+    def act(self, now: float) -> float:
+        """One action; when to be called again."""
+        try:
+            if self._too_late(now):
+                self._to(Stage.DISCARD)
+                return now
+            conditions = self.shared.surroundings.at(now)
+            return self._act[self.standing.stage](now, conditions)
+        except Unreachable as error:
+            return self._later(now, str(error), error.retry_after)
+        except Declined as error:
+            return self._declined(now, error)
+
+    def fetch(self, version: int) -> None:
+        """Have this version here; older ones go."""
+        path = self.weights(version)
+        url = f"v1/models/{self.name}/versions/{version}"
+        held = self.standing.ticket
+        if held is not None and held.base_version == version:
+            url = held.get_url
+        self.shared.server.fetch(self.name, version, url, path, weights=self.size)
+        self._keep(version=version)
+        kept = {path, *(() if held is None else [self.weights(held.base_version)])}
+        for old in set(self.folder.glob("weights-*")) - kept:
+            old.unlink(missing_ok=True)
+
+    # Every stage's action: what it does, and when it is to be looked at again.
+
+    def _idle(self, now: float, conditions: Conditions) -> float:
+        if self.standing.over:
+            return float("inf")
+        if now < self.standing.until:
+            return self.standing.until
+        asked_for = self.offer.work.least_records
+        if not self.shared.policies.ready(
+            conditions, records=self.records.count(), asked_for=asked_for
+        ):
+            return self._look_again(now)
+        self._to(Stage.REQUESTING)
+        return now
+
+    def _requesting(self, now: float, conditions: Conditions) -> float:
+        if not self.shared.policies.downloads(conditions):
+            return self._look_again(now)
+        answer = self.shared.server.ready(self.name)
+        if isinstance(answer, wire.Accepted):
+            self._to(Stage.ACCEPTED, ticket=self._ticket(answer, now))
+            return now
+        over = answer.reason is wire.Reason.STOPPED
+        if over:
+            self._try_last_version()
+        until = now + self.shared.clock.of_wall(answer.retry_after)
+        self._to(Stage.BACKOFF, until=until, over=over)
+        self._say("denied", reason=answer.reason.value)
+        return now if over else until
+
+    def _backoff(self, now: float, conditions: Conditions) -> float:
+        del conditions
+        if now < self.standing.until and not self.standing.over:
+            return self.standing.until
+        self._to(Stage.IDLE)
+        return now
+
+    def _accepted(self, now: float, conditions: Conditions) -> float:
+        held = self.standing.held
+        expected = max(self.standing.took, self._expected(held, conditions))
+        left = held.deadline - now
+        if self.shared.policies.starts(seconds_left=left, expected=expected):
+            self._to(Stage.QUEUED)
+            return now
+        self._end("too slow", until=held.deadline)
+        return held.deadline
+
+    def _queued(self, now: float, conditions: Conditions) -> float:
+        """The hub calls this when it is this model's turn."""
+        del conditions
+        self._to(Stage.DOWNLOADING)
+        return now
+
+    def _downloading(self, now: float, conditions: Conditions) -> float:
+        if not self.shared.policies.downloads(conditions):
+            return self._look_again(now)
+        version = self.standing.held.base_version
+        self.fetch(version)
+        self._try(version)
+        self._began = now
+        self._to(Stage.TRAINING)
+        return now + self.shared.surroundings.seconds_down(4 * self.size)
+
+    def _training(self, now: float, conditions: Conditions) -> float:
+        if not self.shared.policies.goes_on(conditions):
+            self._to(Stage.PAUSED)
+            return self._look_again(now)
+        course = self._course or self._begun(now)
+        took = course.slice(self.shared.surroundings, conditions.mode)
+        if course.done:
+            self._store(course, now + took)
+        return now + took
+
+    def _paused(self, now: float, conditions: Conditions) -> float:
+        if not self.shared.policies.goes_on(conditions):
+            return self._look_again(now)
+        self._to(Stage.TRAINING)
+        return now
+
+    def _stored(self, now: float, conditions: Conditions) -> float:
+        if not self.shared.policies.uploads(conditions):
+            return self._look_again(now)
+        self._to(Stage.UPLOADING)
+        return now
+
+    def _uploading(self, now: float, conditions: Conditions) -> float:
+        if not self.shared.policies.uploads(conditions):
+            return self._look_again(now)
+        held, server = self.standing.held, self.shared.server
+        if not self.standing.sent:
+            sent = self._send_some(held)
+            if sent is not None:
+                return now + self.shared.surroundings.seconds_up(sent)
+            self._keep(sent=True)
+        outcome = server.commit(held.ticket, self.standing.sha256)
+        self._note(held, outcome)
+        self._end("accepted" if outcome.accepted else f"refused: {_why(outcome)}")
+        return now
+
+    def _discard(self, now: float, conditions: Conditions) -> float:
+        del conditions
+        self._end("late")
+        return now
+
+    # What the actions are made of.
+
+    def _ticket(self, answer: wire.Accepted, now: float) -> Ticket:
+        return Ticket(
+            ticket=answer.ticket,
+            round=answer.round,
+            base_version=answer.base_version,
+            get_url=answer.get_url,
+            put_url=answer.put_url,
+            resumable=answer.resumable,
+            most_bytes=answer.most_bytes,
+            deadline=now + self.shared.clock.of_wall(answer.seconds_left),
+            work=answer.work.model_dump(mode="json"),
+            accepted_at=now,
+        )
+
+    def _expected(self, held: Ticket, conditions: Conditions) -> float:
+        """Seconds to fetch, train and send, as far as the phone knows itself."""
+        around, bytes_ = self.shared.surroundings, 4 * self.size
+        planned = lesson_records(
+            self.records,
+            wire.Work(**held.work),
+            seed=self.shared.seed,
+            client=self.shared.client,
+            turn=self.standing.turn,
+        )
+        training = around.seconds_for(planned, conditions.mode)
+        return around.seconds_down(bytes_) + training + around.seconds_up(bytes_)
+
+    def _begun(self, now: float) -> Course:
+        held = self.standing.held
+        self._began = self._began or now
+        self._course = Course(
+            self.network,
+            self.records,
+            wire.Work(**held.work),
+            weights=self.weights(held.base_version),
+            seed=self.shared.seed,
+            client=self.shared.client,
+            turn=self.standing.turn,
+        )
+        return self._course
+
+    def _store(self, course: Course, done_at: float) -> None:
+        path = self.folder / UPDATE
+        save_tensors(path, {"change": course.change()})
+        self._course = None
+        took = max(0.0, done_at - self._began)
+        self._began = 0.0
+        self._to(Stage.STORED, sha256=digest_of_file(path), took=took)
+
+    def _send_some(self, held: Ticket) -> int | None:
+        """The next bytes; how many, or None when all have arrived."""
+        path, server = self.folder / UPDATE, self.shared.server
+        total = path.stat().st_size
+        if not held.resumable:
+            server.put_whole(held.put_url, path)
+            return None
+        first = server.arrived(held.put_url)
+        if first >= total:
+            return None
+        with path.open("rb") as file:
+            file.seek(first)
+            content = file.read(CHUNK)
+        arrived = server.put(held.put_url, content, first=first, total=total)
+        return None if arrived >= total else len(content)
+
+    def _try(self, version: int) -> None:
+        """Federated evaluation, where the model asks for it; once for each version."""
+        if not self.offer.tries or self.standing.tried_version >= version:
+            return
+        right = tried(self.network, self.weights(version), self.records, tries=self.offer.tries)
+        if right is not None:
+            self._report(version, right)
+        self._keep(tried_version=version)
+
+    def _report(self, version: int, right: int) -> None:
+        """Nothing hangs on it: a server that does not want it is left alone."""
+        tries = self.offer.tries
+        try:
+            self.shared.server.report(self.name, version=version, tried=tries, right=right)
+        except Declined as no:
+            self._say("declined", why=str(no))
+
+    def _try_last_version(self) -> None:
+        for offer in self.shared.server.offers():
+            if offer.model == self.name:
+                if offer.version > self.standing.version:
+                    self.fetch(offer.version)
+                self._try(offer.version)
+
+    def _note(self, held: Ticket, outcome: wire.Outcome) -> None:
+        """What the phone was told, for ever; the same line twice is one answer heard twice."""
+        facts = {
+            "ticket": held.ticket,
+            "round": held.round,
+            "base_version": held.base_version,
+            "sha256": self.standing.sha256,
+            "accepted": outcome.accepted,
+            "reason": None if outcome.reason is None else outcome.reason.value,
+        }
+        line = json.dumps({"model": self.name} | facts) + "\n"
+        with (self.folder / TOLD).open("a") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        self._say("told", **facts)
+
+    def _too_late(self, now: float) -> bool:
+        """A round is over; what the server may have taken is not given up."""
+        held = self.standing.ticket
+        over = held is not None and now >= held.deadline
+        return over and self.standing.stage in IN_A_ROUND and not self.standing.sent
+
+    def _end(self, fate: str, *, until: float = 0.0) -> None:
+        self._course = None
+        self._keep_as(self.standing.ended(fate, until=until))
+        (self.folder / UPDATE).unlink(missing_ok=True)
+        self._say("ended", fate=fate)
+
+    def _later(self, now: float, why: str, retry_after: float) -> float:
+        tries = self.standing.tries
+        wait = wait_of(tries, retry_after, self.shared.jitter())
+        self._keep(tries=tries + 1)
+        self._say("later", why=why, seconds=round(wait, 2))
+        return now + self.shared.clock.of_wall(wait)
+
+    def _declined(self, now: float, error: Declined) -> float:
+        """In a round that is its end; before one, a rest."""
+        self._say("declined", why=str(error))
+        if self.standing.stage in IN_A_ROUND:
+            self._keep(sent=False)
+            self._to(Stage.DISCARD)
+            self._end(f"declined: {error.error}")
+        rest = now + self.shared.clock.of_wall(REST_AFTER_NO)
+        self._keep(until=rest)
+        return rest
+
+    def _look_again(self, now: float) -> float:
+        """When something may have changed; never now, or the phone would not sleep."""
+        change = self.shared.surroundings.next_change(now)
+        return max(now + 1e-3, min(change, now + LOOK_AGAIN))
+
+    def _to(self, stage: Stage, **changes: Any) -> None:
+        self._keep_as(self.standing.to(stage, **changes))
+
+    def _keep(self, **changes: Any) -> None:
+        self._keep_as(replace(self.standing, **changes))
+
+    def _keep_as(self, standing: Standing) -> None:
+        files.write(self.folder / STATE, standing)
+        self.standing = standing
+
+    def _say(self, event: str, **facts: Any) -> None:
+        self.shared.watch(event, {"model": self.name, "at": time.time()} | facts)
+
+
+def _why(outcome: wire.Outcome) -> str:
+    return "no reason" if outcome.reason is None else outcome.reason.name.lower()
