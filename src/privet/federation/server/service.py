@@ -1,0 +1,334 @@
+"""The whole server behind its routes: its models, who may ask, and what phones are answered."""
+
+import asyncio
+import json
+import logging
+import time
+import tomllib
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, final
+from urllib.parse import quote
+
+from privet.errors import InputError
+from privet.federation.server.administration import AddApp, AddPlan, AppAdded, PlanAdded
+from privet.federation.server.desk import Desk
+from privet.federation.server.errors import CONFLICT, NOT_FOUND, Refused
+from privet.federation.server.happenings import Happenings
+from privet.federation.server.host import Given, ModelHost
+from privet.federation.server.identity import Caller, Identity
+from privet.federation.server.keys import ServerKeys
+from privet.federation.server.limits import Buckets
+from privet.federation.server.plan import ModelPlan
+from privet.federation.server.state import State
+from privet.federation.server.store import Store
+from privet.federation.server.uploads import Uploads
+from privet.federation.wire import (
+    Accepted,
+    Denied,
+    Outcome,
+    Ready,
+    Reason,
+    Register,
+    Registered,
+)
+from privet.ledger import Ledger, default_ledger_path
+
+Opens = Callable[[ModelPlan], ModelHost]
+
+DEVICE_RATE: Final = 20.0
+ADDRESS_RATE: Final = 200.0
+TOLD_RATE: Final = 5.0
+HOUSEKEEPING_SECONDS: Final = 60.0
+ASK_AGAIN: Final = 3600.0
+MOST_TICKETS: Final = 100_000  # whose model is known without asking the state
+
+LOG: Final = logging.getLogger("privet.server")
+
+
+@final
+class Service:
+    """Everything that is asked for over HTTP; belongs to the event loop once it is started.
+
+    Args:
+        name: of the server.
+        keys: its own.
+        state, store: its memory and its artefacts.
+        opens: makes the host of a model; closed by the service.
+        device_rate, address_rate: most requests a second; 0: no limit.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        keys: ServerKeys,
+        state: State,
+        store: Store,
+        opens: Opens,
+        device_rate: float = DEVICE_RATE,
+        address_rate: float = ADDRESS_RATE,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.name, self.keys, self._state, self._store, self._opens = (
+            name,
+            keys,
+            state,
+            store,
+            opens,
+        )
+        self.identity = Identity(state, keys, clock)
+        self.uploads = Uploads(store)
+        self.happenings = Happenings()
+        self.device_limit, self.address_limit = Buckets(device_rate), Buckets(address_rate)
+        self.desks: dict[str, Desk] = {}
+        self.refusals: Counter[str] = Counter()
+        self._told = Buckets(TOLD_RATE)
+        self._models: OrderedDict[str, str] = OrderedDict()  # by ticket
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._planning = asyncio.Lock()
+        self._started = clock()
+
+    async def start(self) -> None:
+        """Go on with every model that has a plan."""
+        for model in self._state.models():
+            newest = self._state.plans(model)[-1]
+            plan = ModelPlan.from_json(json.loads(newest.text))
+            self._serve(await asyncio.to_thread(self._opens, plan))
+        self._tasks[""] = asyncio.create_task(self._keep_house())
+        self.happenings.tell("started", server=self.name, models=sorted(self.desks))
+
+    def end_waiting(self) -> None:
+        """Let go of whoever waits for news or watches, so that the server can close."""
+        self.happenings.end()
+        for desk in self.desks.values():
+            desk.wake()
+
+    async def close(self) -> None:
+        """Answer what was asked, and let go of all models."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        for desk in self.desks.values():
+            await asyncio.to_thread(desk.host.close)
+        self._state.close()
+
+    # -- phones -----------------------------------------------------------------------------
+
+    async def registered(self, message: Register) -> Registered:
+        """A device of an app."""
+        registered = await asyncio.to_thread(self.identity.register, message)
+        self.happenings.tell(
+            "registered", device=registered.device, phone=message.phone, system=message.system
+        )
+        return registered
+
+    def desks_of(self, caller: Caller) -> list[Desk]:
+        """The models that a device's apps have."""
+        return [self.desks[name] for name in sorted(caller.models) if name in self.desks]
+
+    def desk_for(self, caller: Caller, model: str) -> Desk:
+        """A model that the device has; whether there are others is not its business."""
+        if model not in caller.models or model not in self.desks:
+            raise Refused(NOT_FOUND, "model-unknown", "the device's apps have no such model")
+        return self.desks[model]
+
+    def ready(self, caller: Caller, model: str, message: Ready) -> Accepted | Denied:
+        """A place in this round, or why there is none."""
+        self.identity.fresh(message.sent, message.nonce, caller.name)
+        if model not in caller.models or model not in self.desks:
+            return self._denied(caller, model, Reason.UNSUBSCRIBED, ASK_AGAIN)
+        desk = self.desks[model]
+        given = desk.ready(caller.name, message)
+        if not isinstance(given, Given):
+            return self._denied(caller, model, given.reason, given.retry_after)
+        self._models[given.ticket] = model
+        if len(self._models) > MOST_TICKETS:
+            self._models.popitem(last=False)
+        self.happenings.tell("ready", model=model, device=caller.name, round=given.round)
+        return self._accepted(desk, given)
+
+    async def commit(self, ticket: str, caller: Caller, sha256: str) -> Outcome:
+        """Whether an update counts."""
+        model = self._models.get(ticket) or await self._model_of(ticket)
+        if model is None or model not in self.desks:
+            return Outcome(accepted=False, reason=Reason.UNKNOWN)
+        decision = await self.desks[model].commit(ticket, caller.name, sha256)
+        if decision.accepted:
+            self.happenings.tell("accepted", model=model, device=caller.name)
+        else:
+            self.happenings.tell("refused", model=model, device=caller.name, reason=decision.reason)
+        return Outcome(accepted=decision.accepted, reason=decision.reason)
+
+    def turned_away(self, error: str, status: int) -> None:
+        """A request was not granted; counted, and told unless there are very many."""
+        self.refusals[error] += 1
+        if not self._told.wait(error):
+            self.happenings.tell("turned-away", error=error, status=status)
+
+    def _denied(self, caller: Caller, model: str, reason: Reason, retry: float) -> Denied:
+        self.happenings.tell("denied", model=model, device=caller.name, reason=reason)
+        return Denied(reason=reason, retry_after=retry)
+
+    def _accepted(self, desk: Desk, given: Given) -> Accepted:
+        model, version, seconds = desk.name, given.base_version, given.seconds_left
+        put_url = self._store.upload_url(given.key, seconds=seconds)
+        weights = desk.host.weights_key(version)
+        return Accepted(
+            ticket=given.ticket,
+            round=given.round,
+            base_version=version,
+            get_url=self._store.download_url(weights, seconds=seconds)
+            or f"/v1/models/{quote(model)}/versions/{version}",
+            put_url=put_url
+            or self.keys.upload_url(given.key, seconds=seconds, most_bytes=given.most_bytes),
+            resumable=put_url is None,
+            seconds_left=seconds,
+            most_bytes=given.most_bytes,
+            work=desk.host.plan.work(),
+        )
+
+    async def _model_of(self, ticket: str) -> str | None:
+        found = await asyncio.to_thread(self._state.ticket, ticket)
+        return None if found is None else found.model
+
+    # -- the operator -----------------------------------------------------------------------
+
+    async def status(self) -> dict[str, Any]:
+        """How everything stands."""
+        return await asyncio.to_thread(self._status)
+
+    def _status(self) -> dict[str, Any]:
+        devices = {name: len(self._state.devices_of(name)) for name in self.desks}
+        return {
+            "server": self.name,
+            "public_key": self.keys.public_key,
+            "started": self._started,
+            "turned_away": dict(self.refusals),
+            "apps": self._apps(),
+            "models": {
+                name: desk.host.standing() | {"devices": devices[name]}
+                for name, desk in sorted(self.desks.items())
+            },
+        }
+
+    async def apps(self) -> list[dict[str, Any]]:
+        """All apps and their models."""
+        return await asyncio.to_thread(self._apps)
+
+    def _apps(self) -> list[dict[str, Any]]:
+        return [
+            {"name": app.name, "models": self._state.models_of_app(app.name), "since": app.since}
+            for app in self._state.apps()
+        ]
+
+    async def add_app(self, message: AddApp) -> AppAdded:
+        """A new app with a new key, or more models for one that there is."""
+        unknown = sorted(set(message.models) - set(self.desks))
+        if unknown:
+            raise Refused(
+                NOT_FOUND,
+                "model-unknown",
+                "no such model",
+                got=unknown[0],
+                expected=", ".join(sorted(self.desks)) or "none is there yet",
+                fix="privet federate plan add",
+            )
+        known = {app.name for app in await asyncio.to_thread(self._state.apps)}
+        if message.name in known:
+            return await self._more_models(message)
+        key = await asyncio.to_thread(self.identity.add_app, message.name, message.models)
+        self.happenings.tell("app", name=message.name, models=message.models)
+        return AppAdded(name=message.name, key=key)
+
+    async def _more_models(self, message: AddApp) -> AppAdded:
+        if not message.models:
+            raise Refused(CONFLICT, "app-exists", "there is such an app", got=message.name)
+        await asyncio.to_thread(self.identity.subscribe, message.name, message.models)
+        self.happenings.tell("app", name=message.name, models=message.models)
+        return AppAdded(name=message.name, key=None)
+
+    def plans(self) -> list[dict[str, Any]]:
+        """What is planned for every model."""
+        return [
+            {
+                "model": name,
+                "version": desk.host.version,
+                "stopped": desk.host.stopped,
+                "plan": desk.host.plan.to_json(),
+            }
+            for name, desk in sorted(self.desks.items())
+        ]
+
+    async def add_plan(self, message: AddPlan) -> PlanAdded:
+        """A new model, or a new revision of its plan."""
+        plan = ModelPlan.from_json(_toml(message.toml))
+        async with self._planning:
+            desk = self.desks.get(plan.name)
+            if desk is not None:
+                await desk.change(desk.host.revise, plan)
+            else:
+                self._serve(await asyncio.to_thread(self._opens, plan))
+        self.happenings.tell("plan", model=plan.name, new=desk is None)
+        return PlanAdded(model=plan.name, new=desk is None)
+
+    async def roll_back(self, model: str, to: int) -> dict[str, Any]:
+        """Publish an earlier version again."""
+        desk = self._managed(model)
+        version = await desk.change(desk.host.roll_back, to)
+        self.happenings.tell("rolled-back", model=model, to=to, version=version)
+        return {"model": model, "version": version}
+
+    async def stop(self, model: str, *, stopped: bool) -> dict[str, Any]:
+        """Train a model no more, or again."""
+        desk = self._managed(model)
+        await desk.change(desk.host.stop if stopped else desk.host.resume)
+        self.happenings.tell("stopped" if stopped else "resumed", model=model)
+        return {"model": model, "stopped": stopped}
+
+    async def block(self, device: str, *, blocked: bool) -> dict[str, Any]:
+        """Let a device in no more, or again."""
+        await asyncio.to_thread(lambda: self.identity.block(device, blocked=blocked))
+        self.happenings.tell("blocked" if blocked else "admitted", device=device)
+        return {"device": device, "blocked": blocked}
+
+    def _managed(self, model: str) -> Desk:
+        if model not in self.desks:
+            raise Refused(NOT_FOUND, "model-unknown", "no such model", got=model)
+        return self.desks[model]
+
+    def _serve(self, host: ModelHost) -> None:
+        desk = Desk(host, self._store, self.keys, self.happenings)
+        self.desks[desk.name] = desk
+        self._tasks[desk.name] = asyncio.create_task(desk.tick_for_ever())
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_SECONDS)
+            try:
+                await asyncio.to_thread(self.identity.forget_nonces)
+            except Exception:
+                LOG.exception("a fault in housekeeping")
+
+
+def opener(
+    *, name: str, state: State, store: Store, secrets: Path, clock: Callable[[], float] = time.time
+) -> Opens:
+    """How models are opened: private ones with the operator's ledger."""
+
+    def opened(plan: ModelPlan) -> ModelHost:
+        private = plan.settings.epsilon is not None
+        ledger = Ledger(default_ledger_path()) if private else None
+        return ModelHost.open(
+            plan, state=state, store=store, secrets=secrets, ledger=ledger, server=name, clock=clock
+        )
+
+    return opened
+
+
+def _toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError("not TOML", got=str(error)) from None
