@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from privet.commands.federate_client import client
 from privet.commands.federate_options import (
     Population,
     PopulationOptions,
@@ -28,6 +29,7 @@ federate_app = App(
     " its records.\n\nStart here: privet federate simulate flsys --data digits --clients 100"
     " --skew 0.3 --rounds 20 --out runs/together",
 )
+federate_app.command(client)
 
 
 @federate_app.command

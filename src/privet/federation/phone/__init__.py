@@ -10,9 +10,24 @@ collecting.py   sensors: merged wishes, buffers, quotas, the user's switches
 processing.py   raw samples to a model's windows
 records.py      what a model is trained and tried on
 training.py     one client's lesson, in slices
-talking.py      HTTP with the server; trusting.py: whose word is taken
+line.py         HTTP: what can go wrong, and which server is believed
+talking.py      messages, versions, updates; trusting.py: keys and signatures
 model.py        one model on one phone: one short action after the other
 hub.py          all models of a phone: turns, evaluation, answers for apps
-virtual.py      a phone made of traces, on a clock that may run faster
-fleet.py        many of them in one process
+clock.py        the wall's, or one that runs faster
+virtual.py      a phone made of traces
+given.py        records from data sets; recordings.py: streams that are played to collectors
+starting.py     phones that are ready to go; fleet.py: many of them in one process
 """
+
+from privet.errors import FaultyEnvironment
+
+try:
+    import httpx  # noqa: F401
+    import pydantic  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise FaultyEnvironment(
+        "a phone needs packages of its own",
+        got=f"no {missing.name}",
+        fix="pip install 'privet[server]'",
+    ) from None

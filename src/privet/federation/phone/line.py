@@ -12,17 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, final
 from urllib.parse import urljoin, urlsplit
 
-from privet.errors import FaultyEnvironment, InputError
+import httpx
+from pydantic import ValidationError
 
-try:
-    import httpx
-    from pydantic import ValidationError
-except ModuleNotFoundError as missing:
-    raise FaultyEnvironment(
-        "a phone needs packages of its own",
-        got=f"no {missing.name}",
-        fix="pip install 'privet[server]'",
-    ) from None
+from privet.errors import FaultyEnvironment, InputError
 
 if TYPE_CHECKING:
     from privet.federation.wire import Message
@@ -136,10 +129,12 @@ class Line:
         self, url: str, headers: Mapping[str, str], *, offset: int
     ) -> Iterator[tuple[bool, bytes]]:
         """The rest of a file, block by block; whether it really begins at the offset."""
-        asked = dict(headers) | ({"Range": f"bytes={offset}-"} if offset else {})
+        asked = dict(headers) | {"Accept-Encoding": "identity"}
+        if offset:
+            asked["Range"] = f"bytes={offset}-"
         with self._sent("GET", url, headers=asked) as response:
             goes_on = response.status_code == httpx.codes.PARTIAL_CONTENT
-            for block in _blocks(response):
+            for block in response.iter_bytes(BLOCK):
                 yield goes_on, block
 
     def _answer(
@@ -182,7 +177,7 @@ class Line:
                 if not response.is_success:
                     raise _no(response)
                 yield response
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 raise FaultyEnvironment(
                     "the server's certificate is not signed by anyone this phone believes",
@@ -190,10 +185,6 @@ class Line:
                     fix="--ca FILE with the certificate that signed it",
                 ) from None
             raise Unreachable(f"{type(error).__name__} at {urlsplit(self.url).netloc}") from None
-
-
-def _blocks(response: httpx.Response) -> Iterator[bytes]:
-    yield from response.iter_raw(BLOCK)
 
 
 def _read(response: httpx.Response) -> bytes:

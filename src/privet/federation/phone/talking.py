@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from privet.errors import CheckFailed, InputError
 from privet.federation import wire
 from privet.federation.phone.line import Declined, Line, Unreachable
-from privet.federation.phone.storage import digest_of_file, put_in_place
+from privet.federation.phone.storage import digest_of_file, own_folder, put_in_place
 from privet.federation.phone.trusting import (
     fresh_nonce,
     own_key,
@@ -78,7 +78,7 @@ class Server:
     def entered(cls, line: Line, folder: Path, *, app_key: str, phone: str, system: str) -> Self:
         """Register for an app, or come back."""
         app = app_digest(app_key)
-        key, path = own_key(folder / KEY), folder / f"app-{app[:16]}.json"
+        key, path = own_key(own_folder(folder) / KEY), folder / f"app-{app[:16]}.json"
         if not path.exists():
             _register(line, path, key, app_key=app_key, phone=phone, system=system)
         record = read_json(path)
