@@ -7,7 +7,6 @@ the server is asked for again even after the deadline, so the phone learns what 
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from privet.federation.phone.policies import Policies
 from privet.federation.phone.records import Records
 from privet.federation.phone.stages import IN_A_ROUND, Stage
 from privet.federation.phone.standing import Standing, Ticket
-from privet.federation.phone.storage import digest_of_file, own_folder, save_tensors
+from privet.federation.phone.storage import append, digest_of_file, own_folder, save_tensors
 from privet.federation.phone.talking import Server
 from privet.federation.phone.training import (
     Course,
@@ -350,10 +349,7 @@ class ModelOnPhone:
             "reason": None if outcome.reason is None else outcome.reason.value,
         }
         line = json.dumps({"model": self.name} | facts) + "\n"
-        with (self.folder / TOLD).open("a") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        append(self.folder / TOLD, line.encode())
         self._say("told", **facts)
 
     def _too_late(self, now: float) -> bool:

@@ -67,6 +67,16 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
+def append(path: Path, line: bytes) -> None:
+    """One more line of a file that only grows."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, line)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """What a file has, mapped and not read."""
     try:
