@@ -35,19 +35,22 @@ def _names(host: str) -> tuple[str, ...]:
 
 def _make(certificate: Path, key: Path, names: tuple[str, ...]) -> None:
     secret = ec.generate_private_key(ec.SECP256R1())
+    public = secret.public_key()
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     now = datetime.datetime.now(datetime.UTC)
     made = (
         x509.CertificateBuilder()
         .subject_name(who)
         .issuer_name(who)
-        .public_key(secret.public_key())
+        .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(days=DAYS))
         .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), False)
         .sign(secret, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM

@@ -5,6 +5,8 @@ wait, and closes its models. A process that is killed loses nothing either: it o
 come back.
 """
 
+import logging
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,11 +20,15 @@ from privet.errors import FaultyEnvironment, InputError
 from privet.federation.server.certificate import self_signed
 from privet.federation.server.home import Home
 from privet.federation.server.routes import application
-from privet.federation.server.service import Service, opener
+from privet.federation.server.service import ADDRESS_RATE, DEVICE_RATE, Service, opener
 
 GRACE_SECONDS: Final = 10
 KEEP_ALIVE_SECONDS: Final = 65  # longer than proxies wait, so that they hang up first
 MOST_CONNECTIONS: Final = 10_000
+BACKLOG: Final = 1024
+EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+UVICORN: Final = logging.getLogger("uvicorn.error")
 
 
 @final
@@ -75,41 +81,60 @@ class Listening:
 
 @final
 class Server(uvicorn.Server):
-    """Says where it listens once it does, and lets go of those who wait when it stops."""
+    """Says when it listens, and lets go of those who wait when it stops."""
 
     def __init__(
-        self, config: uvicorn.Config, service: Service, told: Callable[[str], None]
+        self, config: uvicorn.Config, service: Service, listens: Callable[[], None]
     ) -> None:
         super().__init__(config)
-        self._service, self._told = service, told
+        self._service, self._listens = service, listens
 
-    async def startup(self, sockets: "list[object] | None" = None) -> None:  # type: ignore[override]
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the door."""
-        await super().startup(sockets)  # type: ignore[arg-type]
-        host, port = self.servers[0].sockets[0].getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        self._told(f"{'https' if self.config.is_ssl else 'http'}://{shown}:{port}")
+        await super().startup(sockets)
+        UVICORN.setLevel(logging.WARNING)
+        self._listens()
 
-    async def shutdown(self, sockets: "list[object] | None" = None) -> None:  # type: ignore[override]
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close it."""
         self._service.end_waiting()
-        await super().shutdown(sockets)  # type: ignore[arg-type]
+        await super().shutdown(sockets)
 
 
 def serve(
     home: Home,
     listening: Listening,
     *,
-    device_rate: float,
-    address_rate: float,
+    device_rate: float = DEVICE_RATE,
+    address_rate: float = ADDRESS_RATE,
     told: Callable[[str], None],
 ) -> None:
     """Serve until told to stop; `told` hears the URL once the server listens."""
     certificate, key = listening.files(home)
     _require_usable(certificate, key)
-    state, store = home.open_state(), home.open_store()
-    name = home.choices.name
-    service = Service(
+    with _bound(listening) as door:
+        service = _service(home, device_rate, address_rate)
+        url = _url(listening, door)
+
+        def listens() -> None:
+            home.listens(url, certificate)
+            told(url)
+
+        UVICORN.setLevel(logging.CRITICAL)  # a failure to start is told as an error of ours
+        server = Server(_config(service, listening, certificate, key), service, listens)
+        try:
+            server.run(sockets=[door])
+        except KeyboardInterrupt:
+            pass  # it has closed in good order, and then repeats the signal
+        except SystemExit:
+            raise service.failure or FaultyEnvironment("the server cannot start") from None
+        finally:
+            home.leave()
+
+
+def _service(home: Home, device_rate: float, address_rate: float) -> Service:
+    state, store, name = home.open_state(), home.open_store(), home.choices.name
+    return Service(
         name,
         keys=home.keys,
         state=state,
@@ -119,21 +144,27 @@ def serve(
         address_rate=address_rate,
     )
 
-    def listens(url: str) -> None:
-        home.listens(url, certificate)
-        told(url)
 
-    server = Server(_config(service, listening, certificate, key), service, listens)
+def _bound(listening: Listening) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
     try:
-        server.run()
-    except SystemExit:  # uvicorn has logged why
-        raise FaultyEnvironment(
-            "the server cannot start",
-            got=f"{listening.host}:{listening.port}",
-            fix="see the lines above; is the port in use?",
+        return socket.create_server(
+            (listening.host, listening.port), family=family, backlog=BACKLOG
+        )
+    except OSError as error:
+        raise InputError(
+            "cannot listen",
+            got=f"{listening.host} port {listening.port} ({error.strerror})",
+            fix="another --port or --host",
         ) from None
-    finally:
-        home.leave()
+
+
+def _url(listening: Listening, door: socket.socket) -> str:
+    """At which it is reached from this machine."""
+    host, port = door.getsockname()[:2]
+    host = EVERYWHERE.get(host, host)
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if listening.encrypted else 'http'}://{shown}:{port}"
 
 
 def _config(
@@ -141,8 +172,6 @@ def _config(
 ) -> uvicorn.Config:
     return uvicorn.Config(
         application(service),
-        host=listening.host,
-        port=listening.port,
         ssl_certfile=certificate,
         ssl_keyfile=key,
         ssl_context_factory=_modern if certificate is not None else None,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, final
 from urllib.parse import quote
 
-from privet.errors import InputError
+from privet.errors import InputError, PrivetError
 from privet.federation.server.administration import AddApp, AddPlan, AppAdded, PlanAdded
 from privet.federation.server.desk import Desk
 from privet.federation.server.errors import CONFLICT, NOT_FOUND, Refused
@@ -89,9 +89,17 @@ class Service:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._planning = asyncio.Lock()
         self._started = clock()
+        self.failure: PrivetError | None = None  # why it could not start
 
     async def start(self) -> None:
         """Go on with every model that has a plan."""
+        try:
+            await self._start()
+        except PrivetError as error:
+            self.failure = error
+            raise
+
+    async def _start(self) -> None:
         for model in self._state.models():
             newest = self._state.plans(model)[-1]
             plan = ModelPlan.from_json(json.loads(newest.text))

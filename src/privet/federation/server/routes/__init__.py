@@ -23,8 +23,8 @@ def application(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        await service.start()
         try:
+            await service.start()
             yield
         finally:
             await service.close()
