@@ -20,9 +20,10 @@ from privet.federation.flat import flat
 from privet.federation.phone.conditions import Conditions, Mains
 from privet.federation.phone.hub import Phone
 from privet.federation.phone.line import Line
-from privet.federation.phone.model import ModelOnPhone, Shared
+from privet.federation.phone.model import ModelOnPhone
 from privet.federation.phone.policies import Policies
 from privet.federation.phone.records import HELD_OUT, TRAIN, Records
+from privet.federation.phone.shared import Shared
 from privet.federation.phone.talking import Server
 from privet.models import create
 

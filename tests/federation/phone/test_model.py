@@ -8,6 +8,7 @@ from privet.federation import wire
 from privet.federation.local_work import LocalWork, Material, Teacher
 from privet.federation.one_by_one import OneByOne
 from privet.federation.phone import model as module
+from privet.federation.phone import sending
 from privet.federation.phone.conditions import Network
 from privet.federation.phone.stages import ARROWS, IN_A_ROUND, Stage
 from privet.federation.phone.standing import Standing, Ticket
@@ -215,7 +216,7 @@ def test_a_commit_that_may_have_arrived_is_asked_for_after_the_deadline(bench):
 
 
 def test_an_upload_goes_on_where_it_was_cut_off(bench, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 50)
+    monkeypatch.setattr(sending, "CHUNK", 50)
     bench.until(Stage.UPLOADING)
     for _ in range(2):
         bench.step()

@@ -9,7 +9,7 @@ the server is asked for again even after the deadline, so the phone learns what 
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -17,56 +17,27 @@ from torch import nn
 
 from privet.federation import wire
 from privet.federation.phone import standing as files
-from privet.federation.phone.clock import Clock
-from privet.federation.phone.conditions import Conditions, Surroundings
+from privet.federation.phone.conditions import Conditions
 from privet.federation.phone.line import Declined, Unreachable, wait_of
-from privet.federation.phone.policies import Policies
 from privet.federation.phone.records import Records
+from privet.federation.phone.sending import send_some
+from privet.federation.phone.shared import Shared
 from privet.federation.phone.stages import IN_A_ROUND, Stage
 from privet.federation.phone.standing import Standing, Ticket
 from privet.federation.phone.storage import append, digest_of_file, own_folder, save_tensors
-from privet.federation.phone.talking import Server
 from privet.federation.phone.training import (
     Course,
-    lesson_records,
+    Lessons,
     network_of,
     size_of,
     tried,
 )
 
-CHUNK: Final = 2**16  # bytes of an update that are sent at once
 LOOK_AGAIN: Final = 60.0  # seconds of its clock until a phone looks at itself again, at the latest
 REST_AFTER_NO: Final = 60.0  # seconds of the wall after a request that the server declines
 UPDATE: Final = "update.safetensors"
 STATE: Final = "state.json"
 TOLD: Final = "told.jsonl"
-
-Watcher = Callable[[str, Mapping[str, Any]], None]
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Shared:
-    """What all models of a phone share.
-
-    Attributes:
-        server: to talk with.
-        clock: of the phone.
-        surroundings: power, network, use.
-        policies: the user's.
-        client, seed: what lessons are drawn from.
-        jitter: a number from 0 to 1 that spreads attempts.
-        watch: told of what happens, for people.
-    """
-
-    server: Server
-    clock: Clock
-    surroundings: Surroundings
-    policies: Policies
-    client: int
-    seed: int
-    jitter: Callable[[], float]
-    watch: Watcher = lambda _event, _facts: None
 
 
 @final
@@ -81,17 +52,16 @@ class ModelOnPhone:
     """
 
     def __init__(self, offer: wire.Offer, folder: Path, records: Records, shared: Shared) -> None:
-        self.offer, self.folder, self.records, self.shared = (
-            offer,
-            own_folder(folder),
-            records,
-            shared,
-        )
+        self.offer, self.folder = offer, own_folder(folder)
+        self.records, self.shared = records, shared
         self.name = offer.model
         self.uses = 0
         self.network: nn.Module = network_of(offer)
         self.size = size_of(self.network)
         self.standing = files.read(self.folder / STATE)
+        self._lessons = Lessons(
+            network=self.network, records=records, client=shared.client, seed=shared.seed
+        )
         self._course: Course | None = None
         self._began = 0.0
         self._act: Mapping[Stage, Callable[[float, Conditions], float]] = {
@@ -163,7 +133,10 @@ class ModelOnPhone:
             return self._look_again(now)
         answer = self.shared.server.ready(self.name)
         if isinstance(answer, wire.Accepted):
-            self._to(Stage.ACCEPTED, ticket=self._ticket(answer, now))
+            self._to(
+                Stage.ACCEPTED,
+                ticket=Ticket.given(answer, now=now, deadline=self._ends(answer, now)),
+            )
             return now
         over = answer.reason is wire.Reason.STOPPED
         if over:
@@ -233,7 +206,7 @@ class ModelOnPhone:
             return self._look_again(now)
         held, server = self.standing.held, self.shared.server
         if not self.standing.sent:
-            sent = self._send_some(held)
+            sent = send_some(server, held, self.folder / UPDATE)
             if sent is not None:
                 return now + self.shared.surroundings.seconds_up(sent)
             self._keep(sent=True)
@@ -249,44 +222,21 @@ class ModelOnPhone:
 
     # What the actions are made of.
 
-    def _ticket(self, answer: wire.Accepted, now: float) -> Ticket:
-        return Ticket(
-            ticket=answer.ticket,
-            round=answer.round,
-            base_version=answer.base_version,
-            get_url=answer.get_url,
-            put_url=answer.put_url,
-            resumable=answer.resumable,
-            most_bytes=answer.most_bytes,
-            deadline=now + self.shared.clock.of_wall(answer.seconds_left),
-            work=answer.work.model_dump(mode="json"),
-            accepted_at=now,
-        )
+    def _ends(self, answer: wire.Accepted, now: float) -> float:
+        return now + self.shared.clock.of_wall(answer.seconds_left)
 
     def _expected(self, held: Ticket, conditions: Conditions) -> float:
         """Seconds to fetch, train and send, as far as the phone knows itself."""
-        around, bytes_ = self.shared.surroundings, 4 * self.size
-        planned = lesson_records(
-            self.records,
-            wire.Work(**held.work),
-            seed=self.shared.seed,
-            client=self.shared.client,
-            turn=self.standing.turn,
-        )
+        around, size = self.shared.surroundings, 4 * self.size
+        planned = self._lessons.count(wire.Work(**held.work), self.standing.turn)
         training = around.seconds_for(planned, conditions.mode)
-        return around.seconds_down(bytes_) + training + around.seconds_up(bytes_)
+        return around.seconds_down(size) + training + around.seconds_up(size)
 
     def _begun(self, now: float) -> Course:
         held = self.standing.held
         self._began = self._began or now
-        self._course = Course(
-            self.network,
-            self.records,
-            wire.Work(**held.work),
-            weights=self.weights(held.base_version),
-            seed=self.shared.seed,
-            client=self.shared.client,
-            turn=self.standing.turn,
+        self._course = self._lessons.begun(
+            wire.Work(**held.work), self.weights(held.base_version), self.standing.turn
         )
         return self._course
 
@@ -297,22 +247,6 @@ class ModelOnPhone:
         took = max(0.0, done_at - self._began)
         self._began = 0.0
         self._to(Stage.STORED, sha256=digest_of_file(path), took=took)
-
-    def _send_some(self, held: Ticket) -> int | None:
-        """The next bytes; how many, or None when all have arrived."""
-        path, server = self.folder / UPDATE, self.shared.server
-        total = path.stat().st_size
-        if not held.resumable:
-            server.put_whole(held.put_url, path)
-            return None
-        first = server.arrived(held.put_url)
-        if first >= total:
-            return None
-        with path.open("rb") as file:
-            file.seek(first)
-            content = file.read(CHUNK)
-        arrived = server.put(held.put_url, content, first=first, total=total)
-        return None if arrived >= total else len(content)
 
     def _try(self, version: int) -> None:
         """Federated evaluation, where the model asks for it; once for each version."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final, Self, final
 
 from privet.errors import InputError
+from privet.federation import wire
 from privet.federation.phone.stages import ARROWS, IN_A_ROUND, Stage
 from privet.files import read_json, write_json
 
@@ -27,6 +28,22 @@ class Ticket:
     deadline: float
     work: dict[str, Any]
     accepted_at: float
+
+    @classmethod
+    def given(cls, answer: wire.Accepted, *, now: float, deadline: float) -> Self:
+        """Of the server's answer."""
+        return cls(
+            ticket=answer.ticket,
+            round=answer.round,
+            base_version=answer.base_version,
+            get_url=answer.get_url,
+            put_url=answer.put_url,
+            resumable=answer.resumable,
+            most_bytes=answer.most_bytes,
+            deadline=deadline,
+            work=answer.work.model_dump(mode="json"),
+            accepted_at=now,
+        )
 
 
 @final

@@ -21,10 +21,11 @@ from privet.federation.phone.energy import PROFILES, Profile
 from privet.federation.phone.given import GivenData
 from privet.federation.phone.hub import Phone
 from privet.federation.phone.line import Declined, Line, Unreachable, wait_of
-from privet.federation.phone.model import ModelOnPhone, Shared, Watcher
+from privet.federation.phone.model import ModelOnPhone
 from privet.federation.phone.policies import Policies
 from privet.federation.phone.processing import Processor, Sensing
 from privet.federation.phone.records import Records
+from privet.federation.phone.shared import Shared, Watcher
 from privet.federation.phone.storage import own_folder
 from privet.federation.phone.talking import Server
 from privet.federation.phone.virtual import Traced

@@ -6,6 +6,7 @@ is noticed soon. A killed phone begins its lesson again: the same turn is the sa
 
 import copy
 import time
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final, final
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 
 from privet.federation import wire
 from privet.federation.flat import flat, load_flat
-from privet.federation.local_work import EMPTY, LocalWork, Teacher
-from privet.federation.one_by_one import OneByOne
+from privet.federation.local_work import EMPTY, Lesson, LocalWork, Teacher
+from privet.federation.one_by_one import OneByOne, Pupil
 from privet.federation.phone.conditions import Mode, Surroundings
 from privet.federation.phone.records import HELD_OUT, Records
 from privet.federation.phone.storage import vector_in
@@ -55,41 +56,43 @@ def size_of(network: nn.Module) -> int:
     return flat(network).numel()
 
 
-def lesson_records(records: Records, work: wire.Work, *, seed: int, client: int, turn: int) -> int:
-    """How many records a lesson goes through, every epoch counted."""
-    teacher = Teacher(records.material(client), local_work(work), seed=seed)
-    return teacher.records(client, turn)
+@final
+@dataclass(frozen=True, kw_only=True)
+class Lessons:
+    """What a phone learns from when it is asked: the simulator's lessons of the same client.
+
+    Attributes:
+        network: as it was built; copies are trained.
+        records: of the phone.
+        client, seed: what lessons are drawn from.
+    """
+
+    network: nn.Module
+    records: Records
+    client: int
+    seed: int
+
+    def count(self, work: wire.Work, turn: int) -> int:
+        """How many records a lesson goes through, every epoch counted."""
+        teacher = Teacher(self.records.material(self.client), local_work(work), seed=self.seed)
+        return teacher.records(self.client, turn)
+
+    def begun(self, work: wire.Work, weights: Path, turn: int) -> "Course":
+        """A lesson from a version on."""
+        material, planned = self.records.material(self.client), local_work(work)
+        lesson = Teacher(material, planned, seed=self.seed).lesson(self.client, turn)
+        start = vector_in(weights, WEIGHTS, size_of(self.network))
+        engine = OneByOne(self.network, material, planned, proximal=work.proximal)
+        return Course(engine.pupil(start, lesson), lesson)
 
 
 @final
 class Course:
-    """One lesson on one phone.
+    """One lesson on one phone, slice by slice."""
 
-    Args:
-        network: as it was built; a copy is trained.
-        records: of the phone.
-        work: the plan.
-        weights: file of the version to begin with.
-        seed, client, turn: what the lesson is drawn from.
-    """
-
-    def __init__(
-        self,
-        network: nn.Module,
-        records: Records,
-        work: wire.Work,
-        *,
-        weights: Path,
-        seed: int,
-        client: int,
-        turn: int,
-    ) -> None:
-        material, planned = records.material(client), local_work(work)
-        lesson = Teacher(material, planned, seed=seed).lesson(client, turn)
+    def __init__(self, pupil: Pupil, lesson: Lesson) -> None:
+        self._pupil = pupil
         self._of_step = (lesson.rows != EMPTY).sum(1).tolist()
-        start = vector_in(weights, WEIGHTS, size_of(network))
-        engine = OneByOne(network, material, planned, proximal=work.proximal)
-        self._pupil = engine.pupil(start, lesson)
 
     @property
     def done(self) -> bool:
