@@ -159,6 +159,16 @@ class Coordinator:
         """Whether a client may train now (RTCm -> AFTm or DFTm)."""
         return self._admitted(client, self.version)
 
+    def may_step(self, client: str) -> Answer:
+        """Whether its participation allows one more step now, whatever else stands against it."""
+        cap = self.privacy.participation if self.privacy is not None else None
+        if isinstance(cap, Capped) and client in self.times:
+            if self.times[client] >= cap.times:
+                return Answer.SPENT
+            if self.sums - self._last[client] < cap.apart:
+                return Answer.TOO_SOON
+        return Answer.ACCEPTED
+
     def would_take(self, client: str, base_version: int) -> Answer:
         """What `receive` would answer to an update of this version."""
         return self._admitted(client, base_version)
@@ -261,13 +271,7 @@ class Coordinator:
             return Answer.UNASKED
         if not max(self._oldest, self.version - self.rule.stale) <= base_version <= self.version:
             return Answer.STALE
-        cap = self.privacy.participation if self.privacy is not None else None
-        if isinstance(cap, Capped) and client in self.times:
-            if self.times[client] >= cap.times:
-                return Answer.SPENT
-            if self.sums - self._last[client] < cap.apart:
-                return Answer.TOO_SOON
-        return Answer.ACCEPTED
+        return self.may_step(client)
 
     def _gathered_by(self, rule: Rule) -> Gathering:
         """As the rule does it; under privacy the sum, whose divisor comes after the noise."""

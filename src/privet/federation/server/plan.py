@@ -432,7 +432,9 @@ def _without_none(part: Mapping[str, Any]) -> dict[str, Any]:
 def _fixed(plan: ModelPlan) -> dict[str, Any]:
     """What no revision changes; under privacy also all that the noise was calibrated for."""
     said = plan.to_json()
-    fixed = {f"model.{n}": v for n, v in said["model"].items() if n != "keep_versions"}
+    fixed: dict[str, Any] = {
+        f"model.{n}": v for n, v in said["model"].items() if n != "keep_versions"
+    }
     fixed |= {f"privacy.{name}": value for name, value in said["privacy"].items()}
     fixed |= {"rounds.rule": plan.settings.rule, "rounds.secure_sum": plan.secure_sum}
     if plan.settings.epsilon is not None:

@@ -261,12 +261,15 @@ class State(ABC):
             json.dumps(dict(event.fields), sort_keys=True, separators=(",", ":")),
         )
 
-    def events(self, model: str, *, after: int = -1) -> list[Event]:
+    def events(self, model: str, *, after: int = -1, most: int = 2**53) -> list[Event]:
         """The lines behind a number."""
-        query = "SELECT seq, kind, at, fields FROM events WHERE model = ? AND seq > ? ORDER BY seq"
+        query = (
+            "SELECT seq, kind, at, fields FROM events WHERE model = ? AND seq > ?"
+            " ORDER BY seq LIMIT ?"
+        )
         return [
             Event(model=model, seq=int(seq), kind=kind, at=float(at), fields=json.loads(fields))
-            for seq, kind, at, fields in self._all(query, model, after)
+            for seq, kind, at, fields in self._all(query, model, after, most)
         ]
 
     def put_snapshot(self, snapshot: SnapshotRow) -> None:
@@ -313,6 +316,10 @@ class State(ABC):
             *(model, version),
         )
         return _version(found[0]) if found else None
+
+    def drop_version(self, model: str, version: int) -> None:
+        """Its weights are gone."""
+        self._do("DELETE FROM versions WHERE model = ? AND version = ?", model, version)
 
     def put_round(self, row: RoundRow) -> None:
         """A round is over; the same again changes nothing."""
