@@ -41,7 +41,7 @@ class FakeServer:
         self.weights = {m: {0: flat(create(network, SHAPE, CLASSES, init_seed=1))} for m in models}
         self.uploads, self.outcomes, self.tickets, self.reports = {}, {}, {}, []
         self.requests, self.seconds_left = Counter(), 1000.0
-        self.denials, self.faults = [], []
+        self.denials, self.faults, self.undecided = [], [], []
         self.nonces, self.devices, self.tokens = set(), {}, set()
         self.resumable, self.broken, self.after = True, lambda content: content, lambda _: None
         self._number = itertools.count()
@@ -181,8 +181,9 @@ class FakeServer:
             return self._there(ticket)
         first, last, total = map(int, re.findall(r"\d+", request.headers["Content-Range"]))
         there = self.uploads.get(ticket, b"")
-        if first != len(there):
+        if first not in (0, len(there)):
             return self._there(ticket, 409)
+        there = there[:first]
         assert last - first + 1 == len(request.content)
         assert last < total
         self.uploads[ticket] = there + request.content
@@ -193,8 +194,11 @@ class FakeServer:
 
         said = wire.Commit.model_validate_json(request.content)
         whole = hashlib.sha256(self.uploads[ticket]).hexdigest() == said.sha256
-        decided = wire.Outcome(accepted=whole, reason=None if whole else wire.Reason.BROKEN)
-        return _json(self.outcomes.setdefault(ticket, decided))
+        if self.undecided:
+            return _json(wire.Outcome(accepted=False, reason=self.undecided.pop(0)))
+        if not whole:
+            return _json(wire.Outcome(accepted=False, reason=wire.Reason.BROKEN))
+        return _json(self.outcomes.setdefault(ticket, wire.Outcome(accepted=True)))
 
     def change(self, ticket):
         """What was sent."""

@@ -353,6 +353,28 @@ def test_a_token_that_is_over_is_renewed(bench):
     assert bench.server.requests["POST /v1/tokens"] == 2
 
 
+@pytest.mark.parametrize("chunk", [50, 2**16])
+def test_what_does_not_arrive_as_it_was_sent_is_sent_anew(bench, monkeypatch, chunk):
+    monkeypatch.setattr(sending, "CHUNK", chunk)
+    bench.until(Stage.UPLOADING)
+    total = (bench.model.folder / "update.safetensors").stat().st_size
+    bench.server.uploads[bench.model.standing.held.ticket] = b"?" * total
+    assert one_round(bench) == {"accepted": 1}
+    assert torch.equal(sent(bench), expected_change(bench))
+
+
+def test_what_never_arrives_whole_is_given_up(bench):
+    bench.server.undecided = [wire.Reason.BROKEN] * 9
+    assert one_round(bench) == {"refused: broken": 1}
+    assert bench.server.requests["POST /v1/tickets/ticket-of-m-N/commit"] == 4
+
+
+def test_while_the_model_is_stopped_an_update_waits(bench):
+    bench.server.undecided = [wire.Reason.CLOSED] * 2
+    assert one_round(bench) == {"accepted": 1}
+    assert len(bench.told()) == 1
+
+
 def test_refused_it_is_told_why(bench):
     bench.until(Stage.UPLOADING)
     bench.server.outcomes[bench.model.standing.held.ticket] = wire.Outcome(

@@ -20,7 +20,7 @@ from privet.federation.phone import standing as files
 from privet.federation.phone.conditions import Conditions
 from privet.federation.phone.line import Declined, Unreachable, wait_of
 from privet.federation.phone.records import Records
-from privet.federation.phone.sending import send_some
+from privet.federation.phone.sending import send_anew, send_some
 from privet.federation.phone.shared import Shared
 from privet.federation.phone.stages import IN_A_ROUND, Stage
 from privet.federation.phone.standing import Standing, Ticket
@@ -35,6 +35,7 @@ from privet.federation.phone.training import (
 
 LOOK_AGAIN: Final = 60.0  # seconds of its clock until a phone looks at itself again, at the latest
 REST_AFTER_NO: Final = 60.0  # seconds of the wall after a request that the server declines
+MOST_REPAIRS: Final = 3  # of an update that does not arrive as it was sent
 UPDATE: Final = "update.safetensors"
 STATE: Final = "state.json"
 TOLD: Final = "told.jsonl"
@@ -211,6 +212,12 @@ class ModelOnPhone:
                 return now + self.shared.surroundings.seconds_up(sent)
             self._keep(sent=True)
         outcome = server.commit(held.ticket, self.standing.sha256)
+        if outcome.reason is wire.Reason.CLOSED:
+            return self._later(now, "the model is not trained now", REST_AFTER_NO)
+        if outcome.reason is wire.Reason.BROKEN and self.standing.tries < MOST_REPAIRS:
+            self._keep(sent=False, tries=self.standing.tries + 1)
+            send_anew(server, held, self.folder / UPDATE)
+            return now
         self._note(held, outcome)
         self._end("accepted" if outcome.accepted else f"refused: {_why(outcome)}")
         return now

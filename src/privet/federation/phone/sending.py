@@ -18,8 +18,19 @@ def send_some(server: Server, held: Ticket, update: Path) -> int | None:
     first = server.arrived(held.put_url)
     if first >= total:
         return None
-    with update.open("rb") as file:
-        file.seek(first)
-        content = file.read(CHUNK)
+    content = _part(update, first)
     arrived = server.put(held.put_url, content, first=first, total=total)
     return None if arrived >= total else len(content)
+
+
+def send_anew(server: Server, held: Ticket, update: Path) -> None:
+    """The first bytes once more: what lies there is not what was sent, and is replaced."""
+    if held.resumable:
+        total = update.stat().st_size
+        server.put(held.put_url, _part(update, 0), first=0, total=total)
+
+
+def _part(update: Path, first: int) -> bytes:
+    with update.open("rb") as file:
+        file.seek(first)
+        return file.read(CHUNK)
