@@ -234,6 +234,39 @@ def test_no_secure_sum_of_what_is_not_a_sum_of_one_round(rule: str) -> None:
         Coordinator(START, rule_named(rule), rounds=1, secure_sum=True)
 
 
+@pytest.mark.parametrize(
+    ("rule", "options", "participation"),
+    [
+        ("fedavg", {"rate": 0.1, "patient": True}, Sampled(rate=0.1, steps=3)),
+        ("flsys", {"quorum": 0}, Capped(times=2)),
+    ],
+)
+def test_no_secure_sum_where_staying_away_is_proved_to_go_unnoticed(
+    rule: str, options: dict[str, float], participation: Capped | Sampled
+) -> None:
+    """One client fewer than the threshold, and the sum of all others is gone: no clip bounds it."""
+    facts = {
+        "rounds": 2,
+        "privacy": UserPrivacy(clip=1.0, multiplier=1.0, participation=participation, divisor=4.0),
+        "stream": SecretStream(bytes(32)),
+    }
+    Coordinator(START, rule_named(rule, **options), **facts)
+    with pytest.raises(InputError, match="by the clock alone"):
+        Coordinator(START, rule_named(rule, **options), secure_sum=True, **facts)
+    cohort = rule_named("fedavg", cohort=4)
+    Coordinator(
+        START,
+        cohort,
+        secure_sum=True,
+        **facts
+        | {
+            "privacy": UserPrivacy(
+                clip=1.0, multiplier=1.0, participation=Capped(times=2), divisor=4.0
+            )
+        },
+    )
+
+
 EVENTS = st.lists(
     st.tuples(st.sampled_from("abcd"), st.floats(-2, 2), st.integers(0, 2), st.floats(0.1, 9)),
     min_size=4,
