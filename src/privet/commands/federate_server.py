@@ -62,8 +62,10 @@ def server(
         Address to listen at; 0.0.0.0: all of this machine. Others than this machine's own need TLS.
     port
         Port to listen at; 0: one that is free.
-    tls_cert, tls_key
-        Certificate (with its chain) and key, PEM.
+    tls_cert
+        Certificate, with its chain, PEM.
+    tls_key
+        Its key, PEM, without a password.
     tls_self_signed
         Make a certificate and use it, to try; phones believe it by --ca FOLDER/tls/certificate.pem.
     plain_http

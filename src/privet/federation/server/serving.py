@@ -44,6 +44,8 @@ def _span(asked: Mapping[str, str], tag: str, size: int) -> tuple[int, int] | No
     first, last = found.groups()
     if first == "":
         return max(0, size - int(last)), size
+    if last != "" and int(last) < int(first):
+        return None
     return int(first), size if last == "" else min(size, int(last) + 1)
 
 
