@@ -1,13 +1,17 @@
 """How a model stands, for console and terminal; for the operator's eyes, not for release."""
 
 import math
+from collections import Counter
 from functools import lru_cache
+from statistics import median_high
 from typing import Any
 
 from privet.federation.pacing import Cohort
+from privet.federation.server.fleet_ledger import DEVICE
 from privet.federation.server.served import ServedModel
+from privet.guarantee import Basis
 from privet.privacy.accounting import COARSE_INTERVAL, epsilon_of
-from privet.privacy.participation import Capped, Sampled
+from privet.privacy.participation import Capped, Sampled, adjacencies
 
 
 def standing(model: ServedModel, *, now: float, tickets_out: int) -> dict[str, Any]:
@@ -15,8 +19,9 @@ def standing(model: ServedModel, *, now: float, tickets_out: int) -> dict[str, A
 
     round, rounds, opened, deadline (seconds of the model's clock, None: none), now, epoch, version,
     state ('open', 'closed' between rounds, 'stopped' by the operator, 'over'), waiting_updates,
-    least (that a step needs), tickets_out, accepted, refused (by reason), history (of rounds),
-    reports (by version), devices_that_took_part, plan, privacy (None: none).
+    least (that a step needs), asked (how many devices, where the server chooses and has chosen),
+    tickets_out, accepted, refused (by reason), history (of rounds), reports (by version),
+    devices_that_took_part, plan, privacy (None: none).
     """
     coordinator, counts = model.coordinator, model.state.counts(model.name)
     with model.lock:
@@ -32,11 +37,13 @@ def standing(model: ServedModel, *, now: float, tickets_out: int) -> dict[str, A
             "waiting_updates": coordinator.count,
             "least": getattr(coordinator.rule.pacing, "least", None)
             or getattr(coordinator.rule.pacing, "size", None),
+            "asked": None if coordinator.asked is None else len(coordinator.asked),
             "devices_that_took_part": len(coordinator.times),
             "rolled_back": coordinator.rolled_back,
-            "privacy": _privacy(model),
         }
+        sums, times = coordinator.sums, Counter(coordinator.times.values())
     return facts | {
+        "privacy": _privacy(model, sums, times),
         "rule": model.plan.settings.rule,
         "now": now,
         "epoch": model.epoch,
@@ -82,23 +89,43 @@ def _spent(part: Capped | Sampled, turns: int, multiplier: float, delta: float) 
     return epsilon_of(part.event_of(multiplier, turns), delta, interval=COARSE_INTERVAL)
 
 
-def _privacy(model: ServedModel) -> dict[str, Any] | None:
-    """What a device may have spent at most by now, and what it may spend in all."""
-    privacy, sums = model.plan.privacy, model.coordinator.sums
+def _privacy(model: ServedModel, sums: int, times: Counter[int]) -> dict[str, Any] | None:
+    """What a device may have spent at most by now, and what it may spend in all.
+
+    `times`: how many devices took part so often. Not under the model's lock: epsilon takes a while.
+    """
+    privacy = model.plan.privacy
     if privacy is None:
         return None
     part, settings = privacy.participation, model.plan.settings
     spent = 0.0
     if sums:
         spent = _spent(part, 1 + part.turn_of(sums - 1), privacy.multiplier, settings.delta)
-    times = model.coordinator.times.values()
+    by_clock = model.plan.rule.pacing.by_clock
     return {
         "epsilon": settings.epsilon,
         "delta": settings.delta,
         "spent_at_most": spent,
+        "basis": Basis.PROVED if model.keys.randomness.secret else "withheld",
+        "unit": DEVICE,
+        "neighbours": adjacencies(by_clock=by_clock)[0],
         "multiplier": privacy.multiplier,
         "clip": privacy.clip,
         "participation": part.sampler,
         "times": part.times if isinstance(part, Capped) else None,
-        "devices_by_times": {str(n): sum(1 for t in times if t == n) for n in sorted(set(times))},
+        "devices_by_times": {str(n): times[n] for n in sorted(times)},
+        "spent_by_device": _of_devices(part, times, privacy.multiplier, settings.delta),
     }
+
+
+def _of_devices(
+    part: Capped | Sampled, times: Counter[int], multiplier: float, delta: float
+) -> dict[str, float] | None:
+    """Epsilon of those that took part: the median (the upper one) and the most; zero-out.
+
+    None: nobody did, or all spend alike, whether they were asked or not.
+    """
+    if not times or not isinstance(part, Capped):
+        return None
+    by_times = {"median": median_high(times.elements()), "most": max(times)}
+    return {name: _spent(part, n, multiplier, delta) for name, n in by_times.items()}
