@@ -30,7 +30,9 @@ LONGEST_NAME: Final = 100
 OFFSET_HEADER: Final = "Upload-Offset"  # bytes of an update that have arrived
 SKEW_SECONDS: Final = 300.0  # by how much the clocks of phone and server may differ
 
-Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"^[A-Za-z0-9][\w.\- ]*$")]
+Name = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_NAME, pattern=r"^[A-Za-z0-9][\w.\- ]*$")
+]
 Secret = Annotated[str, Field(min_length=16, max_length=128, pattern=r"^[\w\-]+$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -63,6 +65,8 @@ class Reason(StrEnum):
     BROKEN = "the update does not arrive as it was sent"
     MALFORMED = "the update does not fit the model"
     TOO_LONG = "the update is longer than the plan allows"
+    SUMMED = "updates of this model are taken in secure sums alone"
+    TOO_FEW = "too few devices were left for a secure sum"
 
 
 @final
@@ -182,7 +186,10 @@ class Ready(Message):
 
 @final
 class Accepted(Message):
-    """AFTm: from where to where, until when."""
+    """AFTm: from where to where, until when.
+
+    With `longest` the update is not put anywhere: shortened to this norm it goes into a secure sum.
+    """
 
     status: Literal["AFT"] = "AFT"
     ticket: Secret
@@ -194,6 +201,22 @@ class Accepted(Message):
     seconds_left: Seconds
     most_bytes: Count
     work: Work
+    longest: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+@final
+class SumStep(Message):
+    """Where a secure sum stands, to one device.
+
+    `terms` and `question` are of `secure_sum`, as JSON; `answered`: there is nothing to say now.
+    """
+
+    stage: Name
+    answered: bool = True
+    terms: str | None = None
+    question: str | None = None
+    outcome: "Outcome | None" = None
+    retry_after: Seconds
 
 
 @final

@@ -23,7 +23,7 @@ from privet.federation.coordinator import Accept
 from privet.federation.server import cards, showing
 from privet.federation.server.admitting import Admission, Given, NotNow
 from privet.federation.server.journal import Kind
-from privet.federation.server.opening import Place, add_revision, opened
+from privet.federation.server.opening import Place, opened
 from privet.federation.server.plan import ModelPlan
 from privet.federation.server.served import ServedModel
 from privet.federation.server.state import Fate, Lease, State
@@ -45,6 +45,19 @@ class _Call:
     work: Callable[[ServedModel, float], Any]
     answer: "Future[Any]"
     at: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RoundNow:
+    """Where a round stands; moments are seconds of the model's clock."""
+
+    round: int
+    version: int
+    now: float
+    opened: float
+    deadline: float
+    asked: frozenset[str] | None
 
 
 @final
@@ -182,6 +195,35 @@ class ModelHost:
             lambda _, at: self._served_taker().take_sum(content, list(devices), base_version, at)
         )
 
+    def decide(self, tickets: Sequence[str], reason: Reason | None) -> "Future[None]":
+        """What became of tickets whose updates went into a sum; None: they count."""
+        fate = Fate.ACCEPTED if reason is None else Fate.REFUSED
+
+        def decided(model: ServedModel, _: float) -> None:
+            with self._place.state.transaction():
+                for ticket in tickets:
+                    self._place.state.decide(ticket, fate, reason)
+                if reason is not None:
+                    n = len(tickets)
+                    self._place.state.add_count(model.name, REFUSED_COUNT, reason.name, n)
+            self._admission.forget(tickets)
+
+        return self._put(decided)
+
+    def round_now(self) -> RoundNow:
+        """Where the round stands."""
+        model = self._served()
+        with model.lock:
+            coordinator = model.coordinator
+            return RoundNow(
+                round=coordinator.round,
+                version=coordinator.version,
+                now=self._now(),
+                opened=coordinator.opened,
+                deadline=coordinator.deadline,
+                asked=coordinator.asked,
+            )
+
     def report(self, device: str, version: int, tried: int, right: int) -> bool:
         """What a device made of a version on its own records; whether that counts."""
         plan = self.plan
@@ -210,10 +252,10 @@ class ModelHost:
     def revise(self, plan: ModelPlan) -> None:
         """Another revision of the plan, from the next round on."""
 
-        def revised(model: ServedModel, _: float) -> None:
-            if plan.digest != model.plans[-1].digest:
-                model.plans.append(add_revision(model.plans[-1], plan, self._place.state))
-                self._newest = plan
+        def revised(model: ServedModel, at: float) -> None:
+            model.add_plan(plan)
+            self._newest = plan
+            model.begin_round(at)
 
         self._ask(revised)
 

@@ -47,24 +47,15 @@ def opened(plan: ModelPlan, place: Place, told: Callable[[], None]) -> ServedMod
     first = place.state.events(plan.name, most=1)
     if not first:
         return _begun(plan, place, told)
-    plans = _plans(plan.name, place.state)
-    if plan.digest not in [known.digest for known in plans]:
-        plans.append(add_revision(plans[-1], plan, place.state))
+    rows = place.state.plans(plan.name)
+    plans = [ModelPlan.from_json(json.loads(row.text)) for row in rows]
     model = _made(plans, place, begun=True, epoch=first[0].fields["epoch"], told=told)
     snapshot = place.state.snapshot(plan.name)
     assert snapshot is not None, "a model is entered with its first snapshot"
+    model.next_plan_from = rows[-1].from_round
     model.recover(snapshot)
+    model.add_plan(plan)
     return model
-
-
-def add_revision(last: ModelPlan, plan: ModelPlan, state: State) -> ModelPlan:
-    """Enter a revision, for the next round; refused if it changes what is fixed."""
-    last.require_successor(plan)
-    plan.require_runnable()
-    known = state.plans(plan.name)
-    row = PlanRow(model=plan.name, revision=len(known), digest=plan.digest, text=plan.text)
-    state.add_plan(row)
-    return plan
 
 
 def first_weights(plan: ModelPlan) -> Tensor:
@@ -83,10 +74,6 @@ def first_weights(plan: ModelPlan) -> Tensor:
         if there != here:
             raise InputError(f"the release has another {what}", got=there, expected=str(here))
     return flat(release.model)
-
-
-def _plans(model: str, state: State) -> list[ModelPlan]:
-    return [ModelPlan.from_json(json.loads(row.text)) for row in state.plans(model)]
 
 
 def _begun(plan: ModelPlan, place: Place, told: Callable[[], None]) -> ServedModel:

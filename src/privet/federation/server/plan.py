@@ -18,7 +18,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Self, final
 
@@ -26,6 +26,7 @@ from pydantic import ValidationError
 
 from privet.errors import InputError
 from privet.federation.allowed import require_allowed
+from privet.federation.pacing import Cohort
 from privet.federation.rule import Rule
 from privet.federation.settings import FederationSettings
 from privet.federation.user_privacy import UserPrivacy
@@ -134,6 +135,8 @@ class ModelPlan:
             raise InputError("bad [evaluation] records", got=self.evaluated, expected="at least 0")
         if self.settings.epsilon is not None:
             self._require_private()
+        if self.secure_sum:
+            self._require_summable()
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -228,15 +231,20 @@ class ModelPlan:
     @cached_property
     def privacy(self) -> UserPrivacy | None:
         """How they are hidden, for the whole target; None: not at all."""
-        if self.settings.epsilon is None:
-            return None
-        return self.settings.privacy(epsilon=self.settings.epsilon)
+        return _calibrated(self.settings)
 
     def require_runnable(self) -> None:
         """Refuse what the coordinator would refuse; calibrates the noise, which takes seconds."""
         rule, gathering = self.rule, self.rule.gathering(1)
         rounds = self.settings.rounds
         require_allowed(rule, gathering, self.privacy, secure_sum=self.secure_sum, rounds=rounds)
+
+    @property
+    def longest_summed(self) -> float:
+        """The norm to which a phone shortens its update before it goes into a secure sum."""
+        longest = self.phones.longest if self.settings.epsilon is None else self.settings.clip
+        assert longest is not None
+        return longest
 
     def work(self) -> Work:
         """What a phone does, as it is told."""
@@ -278,6 +286,21 @@ class ModelPlan:
                 fix="give the model another name, and a budget of its own",
             )
 
+    def _require_summable(self) -> None:
+        """A cohort that hides its members, and updates whose sum cannot overflow."""
+        if not isinstance(self.rule.pacing, Cohort):
+            raise InputError(
+                f"secure sums with '{self.rule.name}'",
+                got="devices that choose themselves",
+                expected="a cohort",
+                fix="fedavg, fedprox or fedadam",
+            )
+        if self.settings.epsilon is None and self.phones.longest is None:
+            raise InputError(
+                "secure sums without a longest update",
+                expected="[phones] longest: phones shorten their updates to this norm",
+            )
+
     def _require_private(self) -> None:
         """Whatever would make one device's records, or its coming, decide on another's updates."""
         if self.phones.longest is not None:
@@ -306,6 +329,11 @@ class ModelPlan:
                 got="no statement that it is public",
                 fix='public_start = "trained on records that volunteers published"',
             )
+
+
+@lru_cache(maxsize=64)
+def _calibrated(settings: FederationSettings) -> UserPrivacy | None:
+    return None if settings.epsilon is None else settings.privacy(epsilon=settings.epsilon)
 
 
 class _Sections:

@@ -26,7 +26,7 @@ from privet.federation.server.journal import Journal, Kind
 from privet.federation.server.model_keys import ModelKeys
 from privet.federation.server.plan import ModelPlan
 from privet.federation.server.snapshots import sealed, unsealed
-from privet.federation.server.state import Event, RoundRow, SnapshotRow, State
+from privet.federation.server.state import Event, PlanRow, RoundRow, SnapshotRow, State
 from privet.federation.server.store import Bytes, Store
 from privet.federation.server.updates import unpacked, unpacked_sum
 from privet.federation.server.versions import Versions
@@ -70,6 +70,7 @@ class ServedModel:
         self._snapshot: SnapshotRow | None = None
         self._snapshot_at = 0.0
         self._noted: dict[str, int] = {}
+        self.next_plan_from = 0
         self.in_doubt = False  # while memory and journal may differ
 
     # -- events -----------------------------------------------------------------------------
@@ -96,6 +97,25 @@ class ServedModel:
             self.do(Kind.RESUMED, at)
         self.begin_round(at)
 
+    def add_plan(self, plan: ModelPlan) -> None:
+        """A revision, for the next round; refused if it changes what is fixed."""
+        if plan.digest in (known.digest for known in self.plans[-1:]):
+            return
+        self.plans[-1].require_successor(plan)
+        plan.require_runnable()
+        coordinator = self.coordinator
+        row = PlanRow(
+            model=self.name,
+            revision=len(self.plans),
+            digest=plan.digest,
+            text=plan.text,
+            from_round=coordinator.round + (0 if coordinator.stopped else 1),
+        )
+        with self.state.transaction(durable=True):
+            self.state.add_plan(row)
+        self.plans.append(plan)
+        self.next_plan_from = row.from_round
+
     @property
     def over(self) -> bool:
         """Whether nothing is trained now."""
@@ -103,8 +123,10 @@ class ServedModel:
 
     def begin_round(self, at: float) -> None:
         """Between two rounds a revised plan comes into force, and the server throws its coins."""
-        if self.plans[-1] != self.plan:
+        if self.plans[-1] != self.plan and self.coordinator.round >= self.next_plan_from:
             self.do(Kind.PLAN, at, revision=len(self.plans) - 1)
+            if not self.over and at >= self.coordinator.deadline:
+                self.do(Kind.RESUMED, at)
         pacing = self.invites
         if pacing is not None and pacing.rate is not None:
             self.do(Kind.INVITED, at, devices=self.drawn(pacing.rate))

@@ -247,6 +247,8 @@ class Taker:
             return Reason.UNKNOWN
         if self._model.stopped:
             return Reason.CLOSED
+        if self._model.coordinator.secure_sum:
+            return Reason.SUMMED
         if at > found.ticket.until:
             return Reason.LATE
         if found.ticket.device in devices:

@@ -206,15 +206,19 @@ class State(ABC):
 
     def add_plan(self, plan: PlanRow) -> None:
         """One more revision; refused if it is there."""
-        values = (plan.model, plan.revision, plan.digest, plan.text)
-        self._do("INSERT INTO plans VALUES (?, ?, ?, ?)", *values)
+        values = (plan.model, plan.revision, plan.digest, plan.text, plan.from_round)
+        self._do("INSERT INTO plans VALUES (?, ?, ?, ?, ?)", *values)
 
     def plans(self, model: str) -> list[PlanRow]:
         """All revisions of one model's plan, the first one first."""
-        query = "SELECT model, revision, digest, text FROM plans WHERE model = ? ORDER BY revision"
+        rows = self._all(
+            "SELECT revision, digest, text, from_round FROM plans WHERE model = ?"
+            " ORDER BY revision",
+            model,
+        )
         return [
-            PlanRow(model=m, revision=int(r), digest=d, text=t)
-            for m, r, d, t in self._all(query, model)
+            PlanRow(model=model, revision=int(r), digest=d, text=t, from_round=int(n))
+            for r, d, t, n in rows
         ]
 
     def models(self) -> list[str]:

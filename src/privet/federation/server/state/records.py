@@ -107,12 +107,13 @@ class SnapshotRow:
 @final
 @dataclass(frozen=True, kw_only=True)
 class PlanRow:
-    """One revision of a model's plan, as JSON."""
+    """One revision of a model's plan, as JSON; in force from a round on."""
 
     model: str
     revision: int
     digest: str
     text: str
+    from_round: int = 0
 
 
 @final

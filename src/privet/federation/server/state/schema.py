@@ -16,7 +16,7 @@ TABLES: Final = (
         nonce TEXT PRIMARY KEY, until DOUBLE PRECISION NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS plans (
         model TEXT NOT NULL, revision BIGINT NOT NULL, digest TEXT NOT NULL, text TEXT NOT NULL,
-        PRIMARY KEY (model, revision))""",
+        from_round BIGINT NOT NULL, PRIMARY KEY (model, revision))""",
     """CREATE TABLE IF NOT EXISTS tickets (
         ticket TEXT PRIMARY KEY, model TEXT NOT NULL, device TEXT NOT NULL, round BIGINT NOT NULL,
         base_version BIGINT NOT NULL, until DOUBLE PRECISION NOT NULL, fate TEXT NOT NULL,

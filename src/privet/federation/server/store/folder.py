@@ -59,7 +59,8 @@ class FolderStore(Store):
     def delete(self, key: str) -> None:
         """And its folder, if that is empty then."""
         path = self._path(key)
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()
         with contextlib.suppress(OSError):
             path.parent.rmdir()
 
