@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, final
 
+import torch
 import uvicorn
 
 from privet.errors import FaultyEnvironment, InputError
@@ -112,6 +113,7 @@ def serve(
     """Serve until told to stop; `told` hears the URL once the server listens."""
     certificate, key = listening.files(home)
     _require_usable(certificate, key)
+    torch.set_num_threads(1)  # an update is added in microseconds: threads would wait for threads
     with _bound(listening) as door:
         service = _service(home, device_rate, address_rate)
         url = _url(listening, door)
