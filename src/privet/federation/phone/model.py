@@ -25,6 +25,7 @@ from privet.federation.phone.shared import Shared
 from privet.federation.phone.stages import IN_A_ROUND, Stage
 from privet.federation.phone.standing import Standing, Ticket
 from privet.federation.phone.storage import append, digest_of_file, own_folder, save_tensors
+from privet.federation.phone.summing import Summing
 from privet.federation.phone.training import (
     Course,
     Lessons,
@@ -32,11 +33,13 @@ from privet.federation.phone.training import (
     size_of,
     tried,
 )
+from privet.federation.secure_sum import Refused
 
 LOOK_AGAIN: Final = 60.0  # seconds of its clock until a phone looks at itself again, at the latest
 REST_AFTER_NO: Final = 60.0  # seconds of the wall after a request that the server declines
 MOST_REPAIRS: Final = 3  # of an update that does not arrive as it was sent
 UPDATE: Final = "update.safetensors"
+SUM: Final = "sum.json"
 STATE: Final = "state.json"
 TOLD: Final = "told.jsonl"
 
@@ -206,6 +209,8 @@ class ModelOnPhone:
         if not self.shared.policies.uploads(conditions):
             return self._look_again(now)
         held, server = self.standing.held, self.shared.server
+        if held.longest is not None:
+            return self._in_a_sum(now, held)
         if not self.standing.sent:
             sent = send_some(server, held, self.folder / UPDATE)
             if sent is not None:
@@ -220,6 +225,30 @@ class ModelOnPhone:
             return now
         self._note(held, outcome)
         self._end("accepted" if outcome.accepted else f"refused: {_why(outcome)}")
+        return now
+
+    def _in_a_sum(self, now: float, held: Ticket) -> float:
+        """Its part in a secure sum takes the place of an upload."""
+        summing = Summing(
+            self.shared.server,
+            held,
+            model=self.name,
+            size=self.size,
+            update=self.folder / UPDATE,
+            state=self.folder / SUM,
+        )
+        try:
+            heard = summing.step()
+        except Refused as no:
+            self._say("refused", why=str(no))
+            self._end("left the sum", until=held.deadline)
+            return now
+        if summing.masked and not self.standing.sent:
+            self._keep(sent=True)
+        if isinstance(heard, float):
+            return now + self.shared.clock.of_wall(heard)
+        self._note(held, heard)
+        self._end("accepted" if heard.accepted else f"refused: {_why(heard)}")
         return now
 
     def _discard(self, now: float, conditions: Conditions) -> float:
@@ -303,6 +332,7 @@ class ModelOnPhone:
         self._course = None
         self._keep_as(self.standing.ended(fate, until=until))
         (self.folder / UPDATE).unlink(missing_ok=True)
+        (self.folder / SUM).unlink(missing_ok=True)
         self._say("ended", fate=fate)
 
     def _later(self, now: float, why: str, retry_after: float) -> float:

@@ -28,6 +28,7 @@ class Ticket:
     deadline: float
     work: dict[str, Any]
     accepted_at: float
+    longest: float | None = None  # norm of an update that goes into a secure sum
 
     @classmethod
     def given(cls, answer: wire.Accepted, *, now: float, deadline: float) -> Self:
@@ -43,6 +44,7 @@ class Ticket:
             deadline=deadline,
             work=answer.work.model_dump(mode="json"),
             accepted_at=now,
+            longest=answer.longest,
         )
 
 

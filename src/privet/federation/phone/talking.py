@@ -106,6 +106,21 @@ class Server:
             "POST", path, wire.Outcome.model_validate_json, message=wire.Commit(sha256=sha256)
         )
 
+    def sum_step(self, ticket: str) -> wire.SumStep:
+        """Where the secure sum of a round stands, and what is due."""
+        path = f"v1/tickets/{quote(ticket, safe='')}/sum"
+        return self._ask("POST", path, wire.SumStep.model_validate_json)
+
+    def say_in_sum(self, ticket: str, stage: str, content: bytes) -> None:
+        """What is due in a secure sum."""
+        path = f"v1/uploads/sums/{quote(ticket, safe='')}/{quote(stage, safe='')}"
+        kind = {"Content-Type": "application/json"}
+        self._with_token(lambda own: self.line.put(path, content, own | kind))
+
+    def sign(self, text: bytes) -> bytes:
+        """By the phone's own key, which does not leave this object."""
+        return self._key.sign(text)
+
     def report(self, model: str, *, version: int, tried: int, right: int) -> None:
         """Federated evaluation."""
         message = wire.Report(

@@ -114,6 +114,11 @@ class SecureClient:
         """What was agreed on."""
         return self._memory.terms
 
+    @property
+    def has_masked(self) -> bool:
+        """Whether its masked update may have been sent: it must go into no other sum then."""
+        return "mask" in self._memory.questions
+
     def advertise(self) -> Advertise:
         """Round 0."""
         return self._memory.advertise

@@ -4,21 +4,24 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, final
 
 from privet.errors import InputError, PrivetError
-from privet.federation.server.errors import NOT_FOUND, Refused
+from privet.federation.server.errors import NOT_FOUND, TOO_LARGE, Refused
 from privet.federation.server.happenings import Happenings
 from privet.federation.server.host import Decision, Given, ModelHost, NotNow
 from privet.federation.server.keys import ServerKeys
+from privet.federation.server.state import State
 from privet.federation.server.store import Store
+from privet.federation.server.sums import Sums
 from privet.federation.wire import Manifest, News, Offer, Ready, Report, SignedManifest
 
 MOST_WAIT: Final = 50.0  # seconds that a phone waits for news; proxies like to cut at 60
 LONGEST_TICK: Final = 5.0
 SHORTEST_TICK: Final = 0.02
 AFTER_A_FAULT: Final = 1.0
+SUMS_TICK: Final = 0.5
 KEPT_VERSIONS: Final = 2
 LARGEST_KEPT: Final = 64 << 20
 KEPT_MANIFESTS: Final = 64
@@ -39,6 +42,7 @@ class Desk:
         self._weights: OrderedDict[int, bytes] = OrderedDict()
         self._reading = asyncio.Lock()
         self._manifests: OrderedDict[int, SignedManifest] = OrderedDict()
+        self._sums: Sums | None = None
 
     @property
     def name(self) -> str:
@@ -58,6 +62,25 @@ class Desk:
         decision = await asyncio.wrap_future(self.host.commit(ticket, device, sha256))
         self.look()
         return decision
+
+    def open_sums(self, state: State) -> None:
+        """From now on updates are taken in secure sums."""
+        self._sums = Sums(self.host, state, self._store)
+
+    def sums(self) -> Sums:
+        """The model's secure sums, if it has any."""
+        if self._sums is None:
+            raise Refused(NOT_FOUND, "no-sums", "updates of this model are taken one by one")
+        return self._sums
+
+    async def read(self, body: AsyncIterator[bytes]) -> bytes:
+        """What a device says in a secure sum, if it is not too long."""
+        most, content = self.sums().most_bytes, bytearray()
+        async for piece in body:
+            content += piece
+            if len(content) > most:
+                raise Refused(TOO_LARGE, "too-large", "the message is too long", expected=str(most))
+        return bytes(content)
 
     async def report(self, device: str, message: Report) -> None:
         """A device has tried a version."""
@@ -119,7 +142,7 @@ class Desk:
         """End rounds when their time is over. A fault is logged, and it is tried again."""
         while True:
             try:
-                seconds = await asyncio.to_thread(self.host.tick)
+                seconds = await asyncio.to_thread(self._ticked)
             except PrivetError as error:
                 LOG.error("%s: %s", self.name, error)
                 seconds = AFTER_A_FAULT
@@ -128,6 +151,12 @@ class Desk:
                 seconds = AFTER_A_FAULT
             self.look()
             await asyncio.sleep(min(LONGEST_TICK, max(SHORTEST_TICK, seconds)))
+
+    def _ticked(self) -> float:
+        if self._sums is None:
+            return self.host.tick()
+        self._sums.tick()
+        return min(self.host.tick(), SUMS_TICK)
 
     def _unsigned(self, version: int) -> Manifest:
         try:

@@ -6,12 +6,13 @@ import logging
 import time
 import tomllib
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final, final
 from urllib.parse import quote
 
 from privet.errors import InputError, PrivetError
+from privet.federation.secure_sum import Refused as NotInSum
 from privet.federation.server.administration import AddApp, AddPlan, AppAdded, PlanAdded
 from privet.federation.server.desk import Desk
 from privet.federation.server.errors import CONFLICT, NOT_FOUND, Refused
@@ -32,6 +33,7 @@ from privet.federation.wire import (
     Reason,
     Register,
     Registered,
+    SumStep,
 )
 from privet.ledger import Ledger, default_ledger_path
 
@@ -169,6 +171,27 @@ class Service:
             self.happenings.tell("refused", model=model, device=caller.name, reason=decision.reason)
         return Outcome(accepted=decision.accepted, reason=decision.reason)
 
+    async def sum_step(self, ticket: str, caller: Caller) -> SumStep:
+        """Where a secure sum stands, to a device with a ticket."""
+        sums = (await self._desk_of(ticket, caller)).sums()
+        return await asyncio.to_thread(sums.step, caller.name, ticket)
+
+    async def said_in_sum(
+        self, ticket: str, caller: Caller, stage: str, body: AsyncIterator[bytes]
+    ) -> None:
+        """What a device says in a secure sum."""
+        desk = await self._desk_of(ticket, caller)
+        content = await desk.read(body)
+        try:
+            await asyncio.to_thread(desk.sums().say, caller.name, ticket, stage, content)
+        except NotInSum as no:
+            raise Refused(CONFLICT, "not-in-sum", str(no)) from None
+        desk.look()
+
+    async def _desk_of(self, ticket: str, caller: Caller) -> Desk:
+        model = self._models.get(ticket) or await self._model_of(ticket)
+        return self.desk_for(caller, model or "")
+
     def turned_away(self, error: str, status: int) -> None:
         """A request was not granted; counted, and told unless there are very many."""
         self.refusals[error] += 1
@@ -195,6 +218,7 @@ class Service:
             seconds_left=seconds,
             most_bytes=given.most_bytes,
             work=desk.host.plan.work(),
+            longest=desk.host.plan.longest_summed if desk.host.plan.secure_sum else None,
         )
 
     async def _model_of(self, ticket: str) -> str | None:
@@ -308,6 +332,8 @@ class Service:
 
     def _serve(self, host: ModelHost) -> None:
         desk = Desk(host, self._store, self.keys, self.happenings)
+        if host.plan.secure_sum:
+            desk.open_sums(self._state)
         self.desks[desk.name] = desk
         self._tasks[desk.name] = asyncio.create_task(desk.tick_for_ever())
 

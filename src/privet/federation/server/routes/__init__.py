@@ -6,9 +6,10 @@ from typing import Final
 
 from fastapi import FastAPI
 
+from privet.federation.server import console
 from privet.federation.server.errors import speak_of_errors
 from privet.federation.server.limits import Gate
-from privet.federation.server.routes import admin, models, phones, uploads
+from privet.federation.server.routes import admin, models, phones, sums, uploads
 from privet.federation.server.service import Service
 
 API: Final = "1"
@@ -32,7 +33,7 @@ def application(service: Service) -> FastAPI:
     app = FastAPI(title="Privet", version=API, lifespan=life, docs_url=None, redoc_url=None)
     app.state.service = service
     speak_of_errors(app)
-    for part in (phones, models, uploads, admin):
+    for part in (phones, models, uploads, sums, admin):
         app.include_router(part.router)
     app.add_middleware(Gate, addresses=service.address_limit)
     return app

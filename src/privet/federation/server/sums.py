@@ -1,0 +1,243 @@
+"""A model's secure sums: one for each round, from the devices that have trained.
+
+    JOINING   devices whose update is ready say so; the roster is fixed when all that were asked
+              have, or when a part of the round's time is over
+     |        `secure_sum.server`: keys, shares, inputs, agreement, unmasking; each stage ends when
+     |        all have answered, or when its time is over
+    OVER      the sum is in the journal, or given up; every ticket is decided
+
+At the end of each stage the state is written to the store, so that a killed server goes on where
+the stage began: phones are asked again and say the same again. Nothing in it is secret: it is what
+the server was told, and the masked sum.
+
+The roster's keys are those that devices registered with. Guarantee A of `secure_sum` is what phones
+get; B would need keys that phones have from elsewhere.
+"""
+
+import base64
+import json
+import math
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+from privet.errors import InputError
+from privet.federation.secure_sum import GivenUp, SecureServer, Stage, Terms, codec, messages
+from privet.federation.secure_sum.server import ORDER
+from privet.federation.secure_sum.terms import LEAST_THRESHOLD
+from privet.federation.server.host import ModelHost, RoundNow
+from privet.federation.server.state import Fate, State, Ticket
+from privet.federation.server.store import Missing, Store
+from privet.federation.wire import Outcome, Reason, SumStep
+
+JOINING: Final = "joining"
+OVER: Final = "over"
+JOINING_SHARE: Final = 0.6  # of a round's time, after which the roster is fixed without the others
+LONGEST_STAGE: Final = 60.0
+ASK_AGAIN: Final = 0.25
+SAID_IN: Final[dict[str, type[messages.FromClient]]] = {
+    Stage.KEYS: messages.Advertise,
+    Stage.SHARES: messages.Shares,
+    Stage.INPUTS: messages.Masked,
+    Stage.AGREEMENT: messages.Agree,
+    Stage.UNMASKING: messages.Unmask,
+}
+
+
+@dataclass(kw_only=True)
+class _Room:
+    """What a round's sum has come to; `stage_ends` by the model's clock."""
+
+    round: int
+    joined: dict[str, str] = field(default_factory=dict)  # tickets by device
+    server: SecureServer | None = None
+    stage_ends: float = math.inf
+    over: bool = False
+
+
+@final
+class Sums:
+    """The secure sums of one model; safe from any thread."""
+
+    def __init__(self, host: ModelHost, state: State, store: Store) -> None:
+        self._host, self._state, self._store = host, state, store
+        self._key = f"sums/{host.plan.name}"
+        self._lock = threading.Lock()
+        self._room = self._restored(host.round_now())
+
+    def step(self, device: str, name: str) -> SumStep:
+        """Join, or hear what is to be said next; to ask again changes nothing."""
+        with self._lock:
+            now = self._tick()
+            ticket = self._ticket(device, name)
+            if ticket.fate is not Fate.OUT:
+                return _over(Outcome(accepted=ticket.fate is Fate.ACCEPTED, reason=ticket.reason))
+            if ticket.round != now.round or self._too_late(device):
+                self._host.decide([name], Reason.LATE).result()
+                return _over(Outcome(accepted=False, reason=Reason.LATE))
+            self._room.joined[device] = name
+            self._tick()
+            return self._said_to(device)
+
+    def say(self, device: str, name: str, stage: str, content: bytes) -> None:
+        """What a device says in a stage.
+
+        Raises:
+            secure_sum.Refused: it does not fit, or not now.
+        """
+        with self._lock:
+            self._ticket(device, name)
+            self._tick()
+            server, kind = self._room.server, SAID_IN.get(stage)
+            if server is None or kind is None or self._room.over:
+                raise _unknown()
+            message = codec.from_bytes(kind, content)
+            if message.sender != device:
+                raise InputError("a message in another device's name")
+            server.take(message)
+            self._tick()
+
+    def tick(self) -> None:
+        """End what is over by the clock."""
+        with self._lock:
+            self._tick()
+
+    @property
+    def most_bytes(self) -> int:
+        """How long a message of a device may be."""
+        vector = self._host.size * 8
+        return 2 * vector + 2**20
+
+    # -- how it goes on ---------------------------------------------------------------------
+
+    def _tick(self) -> RoundNow:
+        now = self._host.round_now()
+        if now.round != self._room.round:
+            self._room = _Room(round=now.round)
+            self._store.delete(self._key)
+        room = self._room
+        if room.server is None and self._roster_is_there(now):
+            self._begin(now)
+        while (server := room.server) is not None and not room.over:
+            waiting = server.stage in ORDER and server.here != server.expected
+            if waiting and now.now < room.stage_ends:
+                break
+            self._close(server, now)
+        return now
+
+    def _roster_is_there(self, now: RoundNow) -> bool:
+        joined = set(self._room.joined)
+        if len(joined) < LEAST_THRESHOLD:
+            return False
+        all_here = now.asked is not None and joined >= now.asked
+        return all_here or now.now >= now.opened + JOINING_SHARE * (now.deadline - now.opened)
+
+    def _begin(self, now: RoundNow) -> None:
+        roster = {name: self._device_key(name) for name in self._room.joined}
+        plan = self._host.plan
+        self._room.server = SecureServer(
+            Terms.for_cohort(
+                roster,
+                model=plan.name,
+                round=now.round,
+                base_version=now.version,
+                size=self._host.size,
+                longest=plan.longest_summed,
+            )
+        )
+        self._staged(now)
+
+    def _staged(self, now: RoundNow) -> None:
+        """A stage begins: it has its part of the time that is left, and is on disk."""
+        room = self._room
+        assert room.server is not None
+        stages_left = len(ORDER) - ORDER.index(room.server.stage)
+        part = (now.deadline - now.now) / (stages_left + 1)
+        room.stage_ends = now.now + min(LONGEST_STAGE, part)
+        record = {
+            "round": room.round,
+            "joined": room.joined,
+            "server": room.server.state().decode(),
+        }
+        self._store.put(self._key, json.dumps(record).encode())
+
+    def _close(self, server: SecureServer, now: RoundNow) -> None:
+        try:
+            stage = server.close()
+        except GivenUp:
+            stage = server.stage
+        if stage in ORDER:
+            self._staged(now)
+            return
+        self._room.over = True
+        reason = Reason.TOO_FEW if stage is Stage.GIVEN_UP else self._handed_over(server)
+        counted = set() if reason is not None else set(server.result.clients)
+        joined = self._room.joined
+        self._host.decide([t for d, t in joined.items() if d in counted], None).result()
+        rest = [t for d, t in joined.items() if d not in counted]
+        self._host.decide(rest, reason or Reason.LATE).result()
+        self._store.delete(self._key)
+
+    def _handed_over(self, server: SecureServer) -> Reason | None:
+        """Into the journal; why not, if it is refused."""
+        found, base = server.result, server.terms.base_version
+        decision = self._host.take_sum(found.total, found.clients, base).result()
+        return None if decision.accepted else decision.reason
+
+    # -- what is known ----------------------------------------------------------------------
+
+    def _said_to(self, device: str) -> SumStep:
+        server = self._room.server
+        if self._room.over:
+            ticket = self._ticket(device, self._room.joined[device])
+            accepted = ticket.fate is Fate.ACCEPTED
+            return _over(Outcome(accepted=accepted, reason=ticket.reason))
+        if server is None:
+            return SumStep(stage=JOINING, retry_after=ASK_AGAIN)
+        question = server.for_client(device)
+        return SumStep(
+            stage=server.stage,
+            answered=device in server.here or device not in server.expected,
+            terms=codec.to_bytes(server.terms).decode(),
+            question=None if question is None else codec.to_bytes(question).decode(),
+            retry_after=ASK_AGAIN,
+        )
+
+    def _too_late(self, device: str) -> bool:
+        """The roster is fixed, and the device is not in it."""
+        server = self._room.server
+        return server is not None and device not in server.terms.roster
+
+    def _ticket(self, device: str, name: str) -> Ticket:
+        ticket = self._state.ticket(name)
+        if ticket is None or (ticket.device, ticket.model) != (device, self._host.plan.name):
+            raise _unknown()
+        return ticket
+
+    def _device_key(self, name: str) -> bytes:
+        device = self._state.device(name)
+        if device is None:
+            raise InputError("no such device", got=f"'{name}'")
+        return base64.b64decode(device.public_key)
+
+    def _restored(self, now: RoundNow) -> _Room:
+        """The sum that a killed process left, if its round is still on."""
+        try:
+            record: dict[str, Any] = json.loads(self._store.get(self._key))
+        except Missing:
+            return _Room(round=now.round)
+        if record["round"] != now.round:
+            return _Room(round=now.round)
+        server = SecureServer.restored(record["server"].encode())
+        room = _Room(round=now.round, joined=record["joined"], server=server)
+        left = len(ORDER) - ORDER.index(server.stage)
+        room.stage_ends = now.now + min(LONGEST_STAGE, (now.deadline - now.now) / (left + 1))
+        return room
+
+
+def _over(outcome: Outcome) -> SumStep:
+    return SumStep(stage=OVER, outcome=outcome, retry_after=0.0)
+
+
+def _unknown() -> InputError:
+    return InputError("no secure sum of this ticket is under way")
