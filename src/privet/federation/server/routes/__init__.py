@@ -33,7 +33,7 @@ def application(service: Service) -> FastAPI:
     app = FastAPI(title="Privet", version=API, lifespan=life, docs_url=None, redoc_url=None)
     app.state.service = service
     speak_of_errors(app)
-    for part in (phones, models, uploads, sums, admin):
+    for part in (phones, models, uploads, sums, admin, console):
         app.include_router(part.router)
     app.add_middleware(Gate, addresses=service.address_limit)
     return app
