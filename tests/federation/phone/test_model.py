@@ -235,6 +235,12 @@ def sent_so_far(bench):
     return content
 
 
+@pytest.mark.parametrize(("speed", "chunk"), [(1e9, 2**16), (1e4, 10**4), (1.0, 512)])
+def test_parts_are_what_a_link_carries_in_a_second(bench, speed, chunk):
+    bench.around.seconds_up = lambda size: size / speed
+    assert sending.chunk_of(bench.around) == chunk
+
+
 def test_a_store_that_knows_no_parts_gets_all_at_once(bench):
     bench.server.resumable = False
     assert one_round(bench) == {"accepted": 1}

@@ -20,7 +20,7 @@ from privet.federation.phone import standing as files
 from privet.federation.phone.conditions import Conditions
 from privet.federation.phone.line import Declined, Unreachable, wait_of
 from privet.federation.phone.records import Records
-from privet.federation.phone.sending import send_anew, send_some
+from privet.federation.phone.sending import chunk_of, send_anew, send_some
 from privet.federation.phone.shared import Shared
 from privet.federation.phone.stages import IN_A_ROUND, Stage
 from privet.federation.phone.standing import Standing, Ticket
@@ -212,9 +212,10 @@ class ModelOnPhone:
         if held.longest is not None:
             return self._in_a_sum(now, held)
         if not self.standing.sent:
-            sent = send_some(server, held, self.folder / UPDATE)
+            around = self.shared.surroundings
+            sent = send_some(server, held, self.folder / UPDATE, chunk=chunk_of(around))
             if sent is not None:
-                return now + self.shared.surroundings.seconds_up(sent)
+                return now + around.seconds_up(sent)
             self._keep(sent=True)
         outcome = server.commit(held.ticket, self.standing.sha256)
         if outcome.reason is wire.Reason.CLOSED:
@@ -314,6 +315,7 @@ class ModelOnPhone:
             "ticket": held.ticket,
             "round": held.round,
             "base_version": held.base_version,
+            "turn": self.standing.turn - 1,
             "sha256": self.standing.sha256,
             "accepted": outcome.accepted,
             "reason": None if outcome.reason is None else outcome.reason.value,

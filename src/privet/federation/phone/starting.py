@@ -80,6 +80,8 @@ def folder_of(plan: Plan, user: int) -> Path:
 def surroundings_of(plan: Plan) -> list[Surroundings]:
     """By user, those before the first among them."""
     users, profile = plan.first + plan.count, _profile(plan.profile)
+    if plan.traces not in (ALWAYS, DRAWN):
+        users = max(users, trace_files.clients_in(plan.traces))
     if plan.traces == ALWAYS:
         phones = traces.always(users)
     else:
