@@ -35,6 +35,7 @@ from privet.federation.server.routes import application
 from privet.federation.server.service import Service, opener
 from privet.federation.server.state.sqlite import SqliteState
 from privet.federation.server.store.folder import FolderStore
+from privet.federation.server.sums import Sums
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -267,6 +268,43 @@ def test_a_server_that_is_started_again_goes_on_with_the_sum(fleet):
     assert [event.kind for event in f.state.events("m")].count("sum") == 1
 
 
+def test_a_server_that_died_before_it_told_anybody_tells_them_later(fleet, monkeypatch):
+    """The sum is in the journal, the tickets are not decided: it counts once, as they hear."""
+
+    def dies(*_):
+        raise KeyError("killed here")
+
+    f = fleet()
+    f.until(lambda: f.sum_stage() is Stage.UNMASKING)
+    monkeypatch.setattr(Sums, "_settle", dies)
+    ends = time.time() + 5.0
+    while not f.host.version and time.time() < ends:
+        for phone in f.phones.values():
+            with contextlib.suppress(KeyError):
+                phone.act(time.time())
+    assert f.host.version == 1
+    assert not any(f.fates().values())
+    monkeypatch.undo()
+    f.stop()
+    f.start()
+    f.until(lambda: all(f.fates().values()))
+    assert set(map(tuple, f.fates().values())) == {("accepted",)}
+    assert [event.kind for event in f.state.events("m")].count("sum") == 1
+    f.assert_mean_of(f.phones)
+
+
+def test_a_phone_masks_no_update_twice(fleet):
+    """A server that has lost the sum, or says so, begins another one with the same phones."""
+    f = fleet()
+    f.until(lambda: all(phone.standing.sent for phone in f.phones.values()))
+    f.stop()
+    FolderStore(f.folder / "server" / "store").delete("sums/m")
+    f.start()
+    f.until(lambda: all(f.fates().values()))
+    assert set(map(tuple, f.fates().values())) == {("left the sum",)}
+    assert "sum" not in [event.kind for event in f.state.events("m")]
+
+
 def test_messages_out_of_place_are_refused_and_do_no_harm(fleet):
     f = fleet()
     f.until(lambda: f.sum_stage() is Stage.SHARES)
@@ -316,6 +354,8 @@ def _json(message):
     [
         ("longest = 0.05\n", "", "without a longest update"),
         ('rule = "fedavg"\ncohort = 4', 'rule = "flsys"', "devices that choose themselves"),
+        ("cohort = 4", "cohort = 2", "bad cohort for secure sums"),
+        ("cohort = 4", "rate = 0.5", "bad cohort for secure sums"),
     ],
 )
 def test_plans_whose_sums_would_not_hold_are_refused(tmp_path, old, new, words):

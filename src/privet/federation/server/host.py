@@ -184,16 +184,25 @@ class ModelHost:
         return answer
 
     def take_sum(
-        self, total: "np.ndarray[Any, Any]", devices: Sequence[str], base_version: int
+        self,
+        total: "np.ndarray[Any, Any]",
+        devices: Sequence[str],
+        base_version: int,
+        *,
+        session: str = "",
     ) -> "Future[Decision]":
         """A sum by secure aggregation, of updates that these devices clipped themselves.
 
         Where one of them may not take part the whole sum is refused, with that one's reason.
+        `session`: by which its line in the journal is found again.
         """
         content = packed_sum(total)
-        return self._put(
-            lambda _, at: self._served_taker().take_sum(content, list(devices), base_version, at)
-        )
+
+        def taken(_: ServedModel, at: float) -> Decision:
+            taker = self._served_taker()
+            return taker.take_sum(content, list(devices), base_version, at, session=session)
+
+        return self._put(taken)
 
     def decide(self, tickets: Sequence[str], reason: Reason | None) -> "Future[None]":
         """What became of tickets whose updates went into a sum; None: they count."""
@@ -203,7 +212,7 @@ class ModelHost:
             with self._place.state.transaction():
                 for ticket in tickets:
                     self._place.state.decide(ticket, fate, reason)
-                if reason is not None:
+                if reason is not None and tickets:
                     n = len(tickets)
                     self._place.state.add_count(model.name, REFUSED_COUNT, reason.name, n)
             self._admission.forget(tickets)

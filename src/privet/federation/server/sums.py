@@ -18,6 +18,7 @@ import base64
 import json
 import math
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
@@ -26,6 +27,7 @@ from privet.federation.secure_sum import GivenUp, SecureServer, Stage, Terms, co
 from privet.federation.secure_sum.server import ORDER
 from privet.federation.secure_sum.terms import LEAST_THRESHOLD
 from privet.federation.server.host import ModelHost, RoundNow
+from privet.federation.server.journal import Kind
 from privet.federation.server.state import Fate, State, Ticket
 from privet.federation.server.store import Missing, Store
 from privet.federation.wire import Outcome, Reason, SumStep
@@ -63,7 +65,8 @@ class Sums:
         self._host, self._state, self._store = host, state, store
         self._key = f"sums/{host.plan.name}"
         self._lock = threading.Lock()
-        self._room = self._restored(host.round_now())
+        self._room = _Room(round=host.round_now().round)
+        self._restore()
 
     def step(self, device: str, name: str) -> SumStep:
         """Join, or hear what is to be said next; to ask again changes nothing."""
@@ -113,8 +116,8 @@ class Sums:
     def _tick(self) -> RoundNow:
         now = self._host.round_now()
         if now.round != self._room.round:
+            self._leave()
             self._room = _Room(round=now.round)
-            self._store.delete(self._key)
         room = self._room
         if room.server is None and self._roster_is_there(now):
             self._begin(now)
@@ -151,15 +154,18 @@ class Sums:
         """A stage begins: it has its part of the time that is left, and is on disk."""
         room = self._room
         assert room.server is not None
-        stages_left = len(ORDER) - ORDER.index(room.server.stage)
-        part = (now.deadline - now.now) / (stages_left + 1)
-        room.stage_ends = now.now + min(LONGEST_STAGE, part)
+        room.stage_ends = self._end_of_stage(room.server, now)
         record = {
             "round": room.round,
             "joined": room.joined,
             "server": room.server.state().decode(),
         }
         self._store.put(self._key, json.dumps(record).encode())
+
+    @staticmethod
+    def _end_of_stage(server: SecureServer, now: RoundNow) -> float:
+        stages_left = len(ORDER) - ORDER.index(server.stage)
+        return now.now + min(LONGEST_STAGE, (now.deadline - now.now) / (stages_left + 1))
 
     def _close(self, server: SecureServer, now: RoundNow) -> None:
         try:
@@ -169,20 +175,31 @@ class Sums:
         if stage in ORDER:
             self._staged(now)
             return
-        self._room.over = True
         reason = Reason.TOO_FEW if stage is Stage.GIVEN_UP else self._handed_over(server)
-        counted = set() if reason is not None else set(server.result.clients)
+        self._settle(() if reason is not None else server.result.clients, reason or Reason.LATE)
+
+    def _leave(self) -> None:
+        """The round is over: a sum that is not in the journal by now is not counted."""
+        room = self._room
+        if room.server is not None and not room.over:
+            self._settle(self._in_the_journal(room.server.terms.session), Reason.LATE)
+
+    def _settle(self, counted: Collection[str], reason: Reason) -> None:
+        """Decide all tickets: those of the sum count, the others do not."""
         joined = self._room.joined
         self._host.decide([t for d, t in joined.items() if d in counted], None).result()
         rest = [t for d, t in joined.items() if d not in counted]
-        self._host.decide(rest, reason or Reason.LATE).result()
+        self._host.decide(rest, reason).result()
         self._store.delete(self._key)
+        self._room.over = True
 
     def _handed_over(self, server: SecureServer) -> Reason | None:
         """Into the journal; why not, if it is refused."""
         found, base = server.result, server.terms.base_version
-        decision = self._host.take_sum(found.total, found.clients, base).result()
-        return None if decision.accepted else decision.reason
+        session = server.terms.session
+        decision = self._host.take_sum(found.total, found.clients, base, session=session).result()
+        counts = decision.accepted or self._in_the_journal(session)  # from before a fault
+        return None if counts else decision.reason
 
     # -- what is known ----------------------------------------------------------------------
 
@@ -220,19 +237,22 @@ class Sums:
             raise InputError("no such device", got=f"'{name}'")
         return base64.b64decode(device.public_key)
 
-    def _restored(self, now: RoundNow) -> _Room:
-        """The sum that a killed process left, if its round is still on."""
+    def _restore(self) -> None:
+        """Go on with the sum that a killed process left."""
         try:
             record: dict[str, Any] = json.loads(self._store.get(self._key))
         except Missing:
-            return _Room(round=now.round)
-        if record["round"] != now.round:
-            return _Room(round=now.round)
+            return
         server = SecureServer.restored(record["server"].encode())
-        room = _Room(round=now.round, joined=record["joined"], server=server)
-        left = len(ORDER) - ORDER.index(server.stage)
-        room.stage_ends = now.now + min(LONGEST_STAGE, (now.deadline - now.now) / (left + 1))
-        return room
+        self._room = _Room(round=record["round"], joined=record["joined"], server=server)
+        self._room.stage_ends = self._end_of_stage(server, self._host.round_now())
+
+    def _in_the_journal(self, session: str) -> list[str]:
+        """The devices of a sum that counts already; none: it does not."""
+        for event in self._state.events(self._host.plan.name):
+            if event.kind == Kind.SUM and event.fields.get("session") == session:
+                return list(event.fields["devices"])
+        return []
 
 
 def _over(outcome: Outcome) -> SumStep:

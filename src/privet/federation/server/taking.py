@@ -126,9 +126,15 @@ class Taker:
             self._answer(group)
 
     def take_sum(
-        self, content: bytes, devices: Sequence[str], base_version: int, at: float
+        self,
+        content: bytes,
+        devices: Sequence[str],
+        base_version: int,
+        at: float,
+        *,
+        session: str = "",
     ) -> Decision:
-        """Decide on a sum of several devices' updates, as one."""
+        """Decide on a sum of several devices' updates, as one; `session`: by which it is found."""
         model = self._model
         if not is_finite(unpacked_sum(content, model.size)):
             raise InputError("a sum that is not a number somewhere", got="NaN or infinity")
@@ -147,6 +153,7 @@ class Taker:
             content=content,
             devices=list(devices),
             base=base_version,
+            session=session,
             object=key,
             start=0,
             length=len(content),
