@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, Final, final
 
 from privet.errors import InputError, PrivetError
@@ -53,9 +54,10 @@ class Desk:
         """What a phone needs to know of the model."""
         return self.host.plan.offer(self.host.version)
 
-    def ready(self, device: str, message: Ready) -> Given | NotNow:
-        """A device's ticket, or why there is none."""
-        return self.host.ready(device, phone=message.phone, system=message.system)
+    async def ready(self, device: str, message: Ready) -> Given | NotNow:
+        """A device's ticket, or why there is none; off the loop, as a new one is written down."""
+        ask = partial(self.host.ready, device, phone=message.phone, system=message.system)
+        return await asyncio.to_thread(ask)
 
     async def commit(self, ticket: str, device: str, sha256: str) -> Decision:
         """Whether an update counts; once this is known it is on disk."""

@@ -26,6 +26,8 @@ TOO_LARGE: Final = 413
 UNPROCESSABLE: Final = 422
 TOO_MANY: Final = 429
 FAULT: Final = 500
+UNAVAILABLE: Final = 503
+TRY_AGAIN: Final = 5  # seconds
 LONGEST_SAID: Final = 300
 
 LOG: Final = logging.getLogger("privet.server")
@@ -73,7 +75,8 @@ async def _of_privet(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, InputError):
         return _answer(BAD_REQUEST, _said("bad-input", str(error)))
     LOG.error("%s", error)
-    return await _of_a_fault(request, error)
+    said = _said("unavailable", "the server cannot do this now", fix="try again later")
+    return JSONResponse(said, UNAVAILABLE, headers={"Retry-After": str(TRY_AGAIN)})
 
 
 async def _of_form(_: Request, error: Exception) -> JSONResponse:

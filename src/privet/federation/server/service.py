@@ -7,11 +7,12 @@ import time
 import tomllib
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, final
 from urllib.parse import quote
 
-from privet.errors import InputError, PrivetError
+from privet.errors import InputError
 from privet.federation.secure_sum import Refused as NotInSum
 from privet.federation.server.administration import AddApp, AddPlan, AppAdded, PlanAdded
 from privet.federation.server.desk import Desk
@@ -44,6 +45,7 @@ ADDRESS_RATE: Final = 200.0
 TOLD_RATE: Final = 5.0
 HOUSEKEEPING_SECONDS: Final = 60.0
 ASK_AGAIN: Final = 3600.0
+THREADS: Final = 32  # that wait for the database while the event loop goes on
 MOST_TICKETS: Final = 100_000  # whose model is known without asking the state
 
 LOG: Final = logging.getLogger("privet.server")
@@ -91,17 +93,19 @@ class Service:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._planning = asyncio.Lock()
         self._started = clock()
-        self.failure: PrivetError | None = None  # why it could not start
+        self.failure: Exception | None = None  # why it could not start
 
     async def start(self) -> None:
         """Go on with every model that has a plan."""
         try:
             await self._start()
-        except PrivetError as error:
+        except Exception as error:
             self.failure = error
             raise
 
     async def _start(self) -> None:
+        threads = ThreadPoolExecutor(THREADS, thread_name_prefix="asked")
+        asyncio.get_running_loop().set_default_executor(threads)
         for model in self._state.models():
             newest = self._state.plans(model)[-1]
             plan = ModelPlan.from_json(json.loads(newest.text))
@@ -144,13 +148,13 @@ class Service:
             raise Refused(NOT_FOUND, "model-unknown", "the device's apps have no such model")
         return self.desks[model]
 
-    def ready(self, caller: Caller, model: str, message: Ready) -> Accepted | Denied:
+    async def ready(self, caller: Caller, model: str, message: Ready) -> Accepted | Denied:
         """A place in this round, or why there is none."""
         self.identity.fresh(message.sent, message.nonce, caller.name)
         if model not in caller.models or model not in self.desks:
             return self._denied(caller, model, Reason.UNSUBSCRIBED, ASK_AGAIN)
         desk = self.desks[model]
-        given = desk.ready(caller.name, message)
+        given = await desk.ready(caller.name, message)
         if not isinstance(given, Given):
             return self._denied(caller, model, given.reason, given.retry_after)
         self._models[given.ticket] = model

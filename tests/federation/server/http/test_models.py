@@ -10,6 +10,7 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from privet.errors import FaultyEnvironment
 from privet.federation import wire
 from privet.federation.wire import Reason
 
@@ -171,6 +172,17 @@ def test_a_fault_says_nothing_of_itself(phone, started, monkeypatch):
     assert answer.json()["error"] == "fault"
     assert "secret" not in answer.text
     assert "Traceback" not in answer.text
+
+
+def test_a_model_that_cannot_be_served_now_is_asked_again_later(phone, started, monkeypatch):
+    def fail(*_, **__):
+        raise FaultyEnvironment("the disk is full", got="/secret/place")
+
+    monkeypatch.setattr(started.hosts["har"], "ready", fail)
+    answer = phone.ready()
+    assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
+    assert int(answer.headers["Retry-After"]) > 0
+    assert "secret" not in answer.text
 
 
 def test_an_unknown_path_and_a_wrong_method(phone):

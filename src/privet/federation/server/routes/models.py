@@ -56,7 +56,7 @@ async def ready(
     model: TheModel, message: Ready, caller: TheCaller, service: TheService
 ) -> Response:
     """RTCm: a place in this round, or why there is none. To ask again gives the same ticket."""
-    return _json(service.ready(caller, model, message))
+    return _json(await service.ready(caller, model, message))
 
 
 @router.post("/v1/tickets/{ticket}/commit", response_model=Outcome)
