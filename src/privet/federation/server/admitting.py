@@ -99,7 +99,7 @@ class Admission:
     def expired(self, model: ServedModel, now: float) -> list[Ticket]:
         """Tickets whose time is over; they are out no more."""
         with self._lock:
-            late = [ticket for ticket in self._out.values() if ticket.until < now]
+            late = [ticket for ticket in self._out.values() if ticket.until <= now]
         self.forget([ticket.ticket for ticket in late])
         return late
 
@@ -161,7 +161,7 @@ class Admission:
         known = self._of_device.get(device)
         has_one = known is not None and known.round == coordinator.round
         if policy.quota is not None and not has_one:
-            out = sum(1 for ticket in self._out.values() if ticket.until >= now)
+            out = sum(1 for ticket in self._out.values() if ticket.until > now)
             if out >= policy.quota:
                 return NotNow(reason=Reason.QUOTA, retry_after=policy.retry_seconds)
         return None

@@ -22,30 +22,32 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Self, final
 
-from pydantic import ValidationError
-
 from privet.errors import InputError
 from privet.federation.allowed import require_allowed
 from privet.federation.pacing import Cohort
 from privet.federation.rule import Rule
+from privet.federation.secure_sum.encoding import MOST_CLIENTS
+from privet.federation.secure_sum.terms import LEAST_THRESHOLD
+from privet.federation.server.plan_sections import (
+    OF_PRIVACY,
+    OF_ROUNDS,
+    OF_WORK,
+    RENAMED,
+    Sections,
+    bounds_from,
+    require_known,
+    require_name,
+    require_population,
+    sensing_from,
+    settings_from,
+    shape_from,
+    texts_from,
+)
 from privet.federation.settings import FederationSettings
 from privet.federation.user_privacy import UserPrivacy
 from privet.federation.wire import Offer, Sensing, Work
-from privet.release import CUSTOM
 
 ANY: Final = "*"
-RENAMED: Final = {"epochs": "local_epochs", "learning_rate": "client_rate", "seed": "init_seed"}
-_OF_ROUNDS: Final = (
-    *("rule", "rounds", "seconds", "quorum", "buffer", "stale", "cohort", "rate", "patient"),
-    *("server_rate", "proximal", "trim", "attackers"),
-)
-_OF_WORK: Final = (
-    *("epochs", "batch", "learning_rate", "optimizer", "sample", "pool", "public_pool"),
-)
-_OF_PRIVACY: Final = (
-    *("epsilon", "delta", "clip", "times", "apart", "bands", "divisor", "noise_seed"),
-)
-_LONGEST_NAME: Final = 64
 
 
 @final
@@ -120,7 +122,7 @@ class ModelPlan:
     keep_versions: int = 50
 
     def __post_init__(self) -> None:
-        _require_name(self.name)
+        require_name(self.name)
         for what, value in (
             ("least_records", self.least_records),
             ("versions", self.keep_versions),
@@ -151,12 +153,15 @@ class ModelPlan:
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Self:
         """From sections, as TOML and `to_json` have them."""
-        parts = _Sections(said)
+        parts = Sections(said)
         model, rounds, work = parts.take("model"), parts.take("rounds"), parts.take("work")
         privacy, phones = parts.take("privacy"), parts.take("phones")
         evaluation, sensing = parts.take("evaluation"), parts.take_list("sensing")
         parts.require_empty()
-        shape, low, high = _shape(model.pop("shape", ())), *_bounds(model.pop("bounds", [0.0, 1.0]))
+        shape, low, high = (
+            shape_from(model.pop("shape", ())),
+            *bounds_from(model.pop("bounds", [0.0, 1.0])),
+        )
         chosen = {
             name: part.pop(old)
             for part, old, name in (
@@ -168,17 +173,17 @@ class ModelPlan:
             )
             if old in part
         }
-        settings = _settings(model, rounds, work, privacy)
+        settings = settings_from(model, rounds, work, privacy)
         plan = {
             "name": model.pop("name", ""),
             "classes": tuple(map(str, model.pop("classes", ()))),
             "phones": _phones(phones),
-            "sensing": tuple(_sensing(item) for item in sensing),
+            "sensing": tuple(sensing_from(item) for item in sensing),
         }
         for name, part in (("model", model), ("evaluation", evaluation)):
-            _require_known(name, part, ())
+            require_known(name, part, ())
         population = chosen.get("population")
-        _require_population(settings, population)
+        require_population(settings, population)
         filled = settings.filled(shape=shape, population=population or 1)
         return cls(**plan, **chosen, settings=filled, shape=shape, low=low, high=high)
 
@@ -187,7 +192,7 @@ class ModelPlan:
         given = asdict(self.settings)
         renamed = {new: old for old, new in RENAMED.items()}
         said = {renamed.get(name, name): value for name, value in given.items()}
-        private: tuple[str, ...] = _OF_PRIVACY if self.settings.epsilon is not None else ()
+        private: tuple[str, ...] = OF_PRIVACY if self.settings.epsilon is not None else ()
         if self.settings.rate is not None:
             private = tuple(n for n in private if n not in ("times", "apart", "bands"))
         phones = {**asdict(self.phones), "kinds": list(self.phones.kinds)}
@@ -204,8 +209,8 @@ class ModelPlan:
         }
         sections: dict[str, Any] = {
             "model": model,
-            "rounds": {n: said[n] for n in _OF_ROUNDS} | {"secure_sum": self.secure_sum},
-            "work": {n: said[n] for n in _OF_WORK} | {"least_records": self.least_records},
+            "rounds": {n: said[n] for n in OF_ROUNDS} | {"secure_sum": self.secure_sum},
+            "work": {n: said[n] for n in OF_WORK} | {"least_records": self.least_records},
             "privacy": {n: said[n] for n in private} | {"population": self.population},
             "phones": phones | {"systems": list(self.phones.systems)},
             "evaluation": {"records": self.evaluated},
@@ -276,13 +281,13 @@ class ModelPlan:
 
     def require_successor(self, new: "ModelPlan") -> None:
         """Refuse a revision that changes what is fixed for a model's life."""
-        fixed = _fixed(self), _fixed(new)
-        changed = sorted(name for name in fixed[0] if fixed[0][name] != fixed[1].get(name))
+        old, other = _fixed(self), _fixed(new)
+        changed = sorted(n for n in {*old, *other} if old.get(n) != other.get(n))
         if changed:
             raise InputError(
                 f"the plan of '{self.name}' cannot change in this",
                 got=", ".join(changed),
-                expected=", ".join(f"{name} = {fixed[0][name]}" for name in changed),
+                expected=", ".join(f"{name} = {old.get(name)}" for name in changed),
                 fix="give the model another name, and a budget of its own",
             )
 
@@ -294,6 +299,13 @@ class ModelPlan:
                 got="devices that choose themselves",
                 expected="a cohort",
                 fix="fedavg, fedprox or fedadam",
+            )
+        size = self.rule.pacing.size
+        if size is None or not LEAST_THRESHOLD <= size <= MOST_CLIENTS:
+            raise InputError(
+                "bad cohort for secure sums",
+                got="a rate" if size is None else size,
+                expected=f"[rounds] cohort: {LEAST_THRESHOLD} to {MOST_CLIENTS} devices",
             )
         if self.settings.epsilon is None and self.phones.longest is None:
             raise InputError(
@@ -336,121 +348,11 @@ def _calibrated(settings: FederationSettings) -> UserPrivacy | None:
     return None if settings.epsilon is None else settings.privacy(epsilon=settings.epsilon)
 
 
-class _Sections:
-    """Sections of a plan, each a copy that its reader empties."""
-
-    def __init__(self, said: Mapping[str, Any]) -> None:
-        self._left = dict(said)
-
-    def take(self, name: str) -> dict[str, Any]:
-        """A section; empty if it is not there."""
-        part = self._left.pop(name, {})
-        if not isinstance(part, Mapping):
-            raise InputError(f"bad section of a plan: '{name}'", got=part, expected=f"[{name}]")
-        return dict(part)
-
-    def take_list(self, name: str) -> list[Any]:
-        """A section that may come several times."""
-        parts = self._left.pop(name, [])
-        if not isinstance(parts, list):
-            raise InputError(f"bad section of a plan: '{name}'", got=parts, expected=f"[[{name}]]")
-        return parts
-
-    def require_empty(self) -> None:
-        """Refuse sections that nobody read."""
-        if self._left:
-            raise InputError(
-                "unknown section of a plan",
-                got=sorted(self._left)[0],
-                expected="model, rounds, work, privacy, phones, sensing, evaluation",
-            )
-
-
-def _settings(
-    model: dict[str, Any], rounds: dict[str, Any], work: dict[str, Any], privacy: dict[str, Any]
-) -> FederationSettings:
-    for name, part, known in (
-        ("rounds", rounds, _OF_ROUNDS),
-        ("work", work, _OF_WORK),
-        ("privacy", privacy, _OF_PRIVACY),
-    ):
-        _require_known(name, part, known)
-    said = {**rounds, **work, **privacy}
-    if "seed" in model:
-        said["seed"] = model.pop("seed")
-    given = {RENAMED.get(name, name): value for name, value in said.items()}
-    network = model.pop("network", None)
-    if network == CUSTOM:
-        raise InputError("a plan needs a network by name", got=network, fix="see `privet models`")
-    return FederationSettings(**given, model=network)
-
-
-def _require_population(settings: FederationSettings, population: object) -> None:
-    whole = isinstance(population, int) and not isinstance(population, bool)
-    if population is None and settings.epsilon is None:
-        return
-    if not whole or not isinstance(population, int) or population < 1:
-        raise InputError(
-            "bad [privacy] population",
-            got=population,
-            expected="how many devices there are, as far as is public",
-        )
-
-
 def _phones(said: dict[str, Any]) -> PhonePolicy:
-    _require_known("phones", said, [f.name for f in fields(PhonePolicy)])
-    lists = {n: _texts(f"phones.{n}", said[n]) for n in ("kinds", "systems") if n in said}
-    return PhonePolicy(**{**said, **lists})
-
-
-def _texts(name: str, said: object) -> tuple[str, ...]:
-    texts = [said] if isinstance(said, str) else said
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise InputError(f"bad {name}", got=said, expected="a list of names")
-    return tuple(texts)
-
-
-def _sensing(said: object) -> Sensing:
-    try:
-        return Sensing.model_validate(said)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"bad [[sensing]] {where}", got=first["input"], expected=first["msg"]
-        ) from None
-
-
-def _shape(said: object) -> tuple[int, ...]:
-    whole = isinstance(said, list | tuple) and all(type(size) is int for size in said)
-    if not whole or not isinstance(said, list | tuple) or not said:
-        raise InputError("bad [model] shape", got=said, expected="whole numbers, such as [9, 128]")
-    return tuple(said)
-
-
-def _bounds(said: object) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    if not isinstance(said, list) or len(said) != 2:
-        raise InputError("bad [model] bounds", got=said, expected="[low, high]")
-    low, high = (tuple(map(float, s)) if isinstance(s, list) else (float(s),) for s in said)
-    return low, high
-
-
-def _require_known(section: str, part: Mapping[str, Any], known: Any) -> None:
-    unknown = sorted(set(part) - set(known))
-    if unknown:
-        expected = ", ".join(known) or "nothing more"
-        raise InputError(f"unknown field of [{section}]", got=unknown[0], expected=expected)
-
-
-def _require_name(name: str) -> None:
-    plain = isinstance(name, str) and name.replace("-", "").replace("_", "").isalnum()
-    if not plain or not name.isascii() or not name[0].isalnum() or len(name) > _LONGEST_NAME:
-        raise InputError(
-            "bad name of a model",
-            got=repr(name),
-            expected="letters, digits, - and _",
-            fix="har-wild",
-        )
+    require_known("phones", said, [f.name for f in fields(PhonePolicy)])
+    for name in {"kinds", "systems"} & set(said):
+        said[name] = texts_from(f"phones.{name}", said[name])
+    return PhonePolicy(**said)
 
 
 def _without_none(part: Mapping[str, Any]) -> dict[str, Any]:

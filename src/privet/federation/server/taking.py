@@ -256,7 +256,7 @@ class Taker:
             return Reason.CLOSED
         if self._model.coordinator.secure_sum:
             return Reason.SUMMED
-        if at > found.ticket.until:
+        if at >= found.ticket.until:
             return Reason.LATE
         if found.ticket.device in devices:
             return Reason.REPEATED
