@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from safetensors.torch import load, load_file, save
 import privet
 from privet.federation import wire
 from privet.federation.coordinator import Answer, Coordinator
+from privet.federation.flat import load_flat
 from privet.federation.local_work import Teacher
 from privet.federation.one_by_one import OneByOne
 from privet.federation.phone.line import Declined, Line
@@ -131,13 +133,12 @@ class World:
 
     def answers(self):
         try:
-            return self.http().get("/v1/server").is_success
+            with self.http() as client:
+                return client.get("/v1/server").is_success
         except (httpx.HTTPError, OSError):
             return False
 
     def http(self):
-        import ssl
-
         verify = ssl.create_default_context(cafile=self.ca) if self.tls else True
         return httpx.Client(base_url=self.url, verify=verify, timeout=30.0)
 
@@ -238,7 +239,7 @@ def forge(world, app_key):
     with world.http() as http:
 
         def ask(message):
-            return http.post("/v1/tokens", content=message.model_dump_json()).status_code
+            return http.post("/v1/tokens", json=message.model_dump()).status_code
 
         bearer = {"Authorization": "Bearer not.a.token"}
         return {
@@ -339,8 +340,6 @@ def undisturbed(seed):
 def accuracy(weights):
     data = privet.data.load("digits")
     network = create("linear", data.shape, len(data.classes), init_seed=0)
-    from privet.federation.flat import load_flat
-
     load_flat(network, weights)
     x = torch.from_numpy(data.bounds.clamp_and_scale(data.test.x))
     with torch.no_grad():
@@ -412,6 +411,12 @@ def is_uploading(world, user):
     return any(0 < path.stat().st_size < total for path in world.fleet.rglob(f"*{ticket}*"))
 
 
+def is_waiting(world, user, model):
+    """It has asked, and was told to come later."""
+    path = world.folder / f"phone-{user}" / "models" / model / "state.json"
+    return path.exists() and json.loads(path.read_text())["stage"] == "backoff"
+
+
 def check_garbage(world, said, counted):
     """Refused with the reason that fits, in the log as in the answer; nothing of it counts."""
     reasons = {name: said.pop(name) for name in ("shape", "kind", "name", "nan", "code", "long")}
@@ -479,7 +484,7 @@ def test_two_models_on_one_phone_with_tls(tmp_path):
         "small": PLAN.replace('"digits"', '"small"')
         .replace('"fedbuff"', '"flsys"\nseconds = 3\nquorum = 1')
         .replace("buffer = 3\nstale = 50\n", "")
-        .replace("rounds = 8", "rounds = 2"),
+        .replace("rounds = 8", "rounds = 4"),
     }
     with a_world(tmp_path, tls=True) as world:
         keys = []
@@ -493,7 +498,8 @@ def test_two_models_on_one_phone_with_tls(tmp_path):
             *usual,
         )
         phone = world.phone(0, keys[0], "--app-key-file", keys[1], *usual)
-        world.until(lambda: world.model("small")["devices"], "the phone has both models")
+        for name in both:
+            world.until(lambda name=name: is_waiting(world, 0, name), f"the phone waits for {name}")
         for name in both:
             world.admin("POST", f"models/{name}/resume")
         end = finished(phone)
