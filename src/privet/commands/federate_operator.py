@@ -1,14 +1,13 @@
 """What an operator asks of a server that runs: `privet federate plan | app | status | ...`."""
 
 import time
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from privet.commands.federate_server import require_packages
+from privet.commands.federate_standing import lines
 from privet.commands.screen import Json, out, print_json, print_listing
 from privet.errors import InputError
 
@@ -175,7 +174,7 @@ def status(
         else:
             if watch:
                 out.clear()
-            print_listing(_lines(told))
+            print_listing(lines(told))
         if not watch:
             return
         time.sleep(WATCH_SECONDS)
@@ -267,35 +266,3 @@ def _of(model: str, act: str) -> str:
     from urllib.parse import quote
 
     return f"models/{quote(model, safe='')}/{act}"
-
-
-def _lines(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    since = datetime.fromtimestamp(told["started"], UTC).strftime("%Y-%m-%d %H:%M UTC")
-    yield "server", f"{told['server']}, since {since}"
-    for app in told["apps"]:
-        yield "app", f"{app['name']}: {', '.join(app['models']) or 'no model'}"
-    for error, count in sorted(told["turned_away"].items()):
-        yield "turned away", f"{count} {error}"
-    for model, standing in told["models"].items():
-        yield "", ""
-        yield "model", model
-        yield from _flat(standing)
-
-
-def _flat(standing: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What fits in a line; series are for the console and --json."""
-    for name, value in standing.items():
-        if isinstance(value, Mapping):
-            said = ", ".join(f"{what} {_short(n)}" for what, n in value.items() if _is_plain(n))
-            if said:
-                yield name, said
-        elif _is_plain(value):
-            yield name, _short(value)
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

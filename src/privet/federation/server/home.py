@@ -14,6 +14,7 @@
 import fcntl
 import os
 from dataclasses import asdict, dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Self, final
 from urllib.parse import urlsplit
@@ -120,6 +121,14 @@ class Home:
         """The server has stopped."""
         (self.folder / RUNNING).unlink(missing_ok=True)
         os.close(self._lock)
+
+
+def is_here(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _chosen_before(file: Path, asked: dict[str, str | None]) -> Choices:

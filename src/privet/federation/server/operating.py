@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from privet.errors import CheckFailed, FaultyEnvironment, InputError
-from privet.federation.server.home import RUNNING
+from privet.federation.server.home import RUNNING, is_here
 from privet.federation.server.keys import ServerKeys
 from privet.files import read_json
 
@@ -21,9 +21,11 @@ SECONDS: Final = 120.0  # a private plan is calibrated before it is answered
 @final
 @dataclass(frozen=True)
 class Operator:
-    """A connection that shows the operator's key."""
+    """Asks and shows the operator's key."""
 
-    client: httpx.Client
+    url: str
+    key: str
+    context: ssl.SSLContext
     where: str
 
     @classmethod
@@ -35,13 +37,13 @@ class Operator:
                 raise InputError(
                     "no operator's key", fix=f"set {KEY_VARIABLE}, or name the server's folder"
                 )
-            return cls(_client(where, key, _believing(ca)), where)
+            return cls(_checked(where), key, _believing(ca), where)
         folder = Path(where)
         key = ServerKeys.kept_in(_keys(folder)).admin
         running = _running(folder)
         certificate = running.get("certificate")
         context = _believing(ca) if certificate is None else _only(Path(certificate))
-        return cls(_client(str(running["url"]), key, context), where)
+        return cls(_checked(str(running["url"])), key, context, where)
 
     def get(self, path: str) -> Any:
         """An answer."""
@@ -53,11 +55,12 @@ class Operator:
 
     def _ask(self, method: str, path: str, message: dict[str, Any] | None) -> Any:
         try:
-            response = self.client.request(method, f"/v1/admin/{path}", json=message)
+            with self._line() as line:
+                response = line.request(method, f"/v1/admin/{path}", json=message)
         except httpx.HTTPError as error:
             raise FaultyEnvironment(
                 "the server does not answer",
-                got=f"{self.client.base_url}: {error}",
+                got=f"{self.url}: {error}",
                 fix=f"privet federate server {self.where}"
                 if "://" not in self.where
                 else "is it running, and is its certificate believed? --ca FILE",
@@ -65,6 +68,16 @@ class Operator:
         if not response.is_success:
             raise _no(response)
         return response.json()
+
+    def _line(self) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        return httpx.Client(
+            base_url=self.url,
+            headers=headers,
+            verify=self.context,
+            timeout=SECONDS,
+            trust_env=False,
+        )
 
 
 def _no(response: httpx.Response) -> Exception:
@@ -97,14 +110,13 @@ def _running(folder: Path) -> dict[str, Any]:
     return read_json(folder / RUNNING)
 
 
-def _client(url: str, key: str, context: ssl.SSLContext) -> httpx.Client:
+def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError("not a server", got=url, expected="its folder, or https://HOST:PORT")
-    headers = {"Authorization": f"Bearer {key}"}
-    return httpx.Client(
-        base_url=url, headers=headers, verify=context, timeout=SECONDS, trust_env=False
-    )
+    if parts.scheme == "http" and not is_here(parts.hostname):
+        raise InputError("the operator's key would go unencrypted", got=url, expected="https://")
+    return url
 
 
 def _believing(ca: Path | None) -> ssl.SSLContext:

@@ -10,7 +10,6 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, final
 
@@ -19,7 +18,7 @@ import uvicorn
 
 from privet.errors import FaultyEnvironment, InputError
 from privet.federation.server.certificate import self_signed
-from privet.federation.server.home import Home
+from privet.federation.server.home import Home, is_here
 from privet.federation.server.routes import application
 from privet.federation.server.service import ADDRESS_RATE, DEVICE_RATE, Service, opener
 
@@ -60,7 +59,7 @@ class Listening:
             raise InputError("TLS needs both", expected="--tls-cert FILE and --tls-key FILE")
         if self.self_signed and self.certificate is not None:
             raise InputError("two certificates", fix="leave out --tls-self-signed")
-        if not (self.encrypted or self.plain or _is_here(self.host)):
+        if not (self.encrypted or self.plain or is_here(self.host)):
             raise InputError(
                 "tokens and updates would go through the network unencrypted",
                 got=f"--host {self.host} without TLS",
@@ -207,11 +206,3 @@ def _require_usable(certificate: Path | None, key: Path | None) -> None:
             got=f"{certificate} with {key}: {error}",
             expected="a certificate and its own key, PEM, without a password",
         ) from None
-
-
-def _is_here(host: str) -> bool:
-    """Whether only this machine can reach it."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -304,6 +304,16 @@ def test_a_url_needs_a_key(capsys, monkeypatch):
     assert "PRIVET_ADMIN_KEY" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("url", "word"),
+    [("http://ward.example", "unencrypted"), ("ftp://x", "not a server"), ("https://", "not a")],
+)
+def test_a_url_that_the_key_is_not_sent_to(capsys, monkeypatch, url, word):
+    monkeypatch.setenv("PRIVET_ADMIN_KEY", "k" * 43)
+    assert run("federate", "status", url) == 2
+    assert word in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("privet.commands.federate_server.PACKAGES", ("fastapi", "no_such_package"))
     for verb in (["server"], ["status"], ["plan", "list"]):
