@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 
 import httpx
 import pytest
@@ -106,7 +107,7 @@ class World:
                 return found
             failed = [p for p in self.processes if p.poll() not in (None, 0, -signal.SIGKILL)]
             assert not failed, self.logs()
-            time.sleep(0.02)
+            time.sleep(0.05)
         raise AssertionError(f"never: {what}\n{self.logs()}")
 
     def logs(self):
@@ -133,22 +134,23 @@ class World:
 
     def answers(self):
         try:
-            with self.http() as client:
-                return client.get("/v1/server").is_success
-        except (httpx.HTTPError, OSError):
+            return self.http.get("/v1/server").is_success
+        except (httpx.HTTPError, OSError):  # also where its certificate is not there yet
             return False
 
+    @cached_property
     def http(self):
-        verify = ssl.create_default_context(cafile=self.ca) if self.tls else True
-        return httpx.Client(base_url=self.url, verify=verify, timeout=30.0)
+        verify = ssl.create_default_context(cafile=self.ca) if self.tls else False
+        return self.held.enter_context(
+            httpx.Client(base_url=self.url, verify=verify, timeout=30.0, trust_env=False)
+        )
 
     def admin(self, method, path, **message):
-        with self.http() as client:
-            bearer = {"Authorization": f"Bearer {self.keys.admin}"}
-            content = {"json": {"v": 1} | message} if message else {}
-            answer = client.request(method, f"/v1/admin/{path}", headers=bearer, **content)
-            assert answer.is_success, answer.text
-            return answer.json()
+        bearer = {"Authorization": f"Bearer {self.keys.admin}"}
+        content = {"json": {"v": 1} | message} if message else {}
+        answer = self.http.request(method, f"/v1/admin/{path}", headers=bearer, **content)
+        assert answer.is_success, answer.text
+        return answer.json()
 
     def model(self, name="digits"):
         return self.admin("GET", "status")["models"][name]
@@ -236,24 +238,26 @@ def forge(world, app_key):
     )
     asked = asked.model_copy(update={"signature": signed(key, asked.signed_text())})
     forged = asked.model_copy(update={"nonce": fresh_nonce()})
-    with world.http() as http:
+    bearer = {"Authorization": "Bearer not.a.token"}
 
-        def ask(message):
-            return http.post("/v1/tokens", json=message.model_dump()).status_code
+    def ask(message):
+        return world.http.post("/v1/tokens", json=message.model_dump()).status_code
 
-        bearer = {"Authorization": "Bearer not.a.token"}
-        return {
-            "too much": declined(
-                lambda: phone.put(ticket.put_url, too_much, first=0, total=len(too_much))
-            ),
-            "another's": other.commit(ticket.ticket, "0" * 64).reason,
-            "first": ask(asked),
-            "replayed": ask(asked),
-            "forged": ask(forged),
-            "no token": http.get("/v1/offers", headers=bearer).status_code,
-            "no app": declined(lambda: world.evil("evil-3", _file(world, "x" * 43))),
-            "not admin": http.get("/v1/admin/status", headers=bearer).status_code,
-        }
+    def get(path):
+        return world.http.get(path, headers=bearer).status_code
+
+    return {
+        "too much": declined(
+            lambda: phone.put(ticket.put_url, too_much, first=0, total=len(too_much))
+        ),
+        "another's": other.commit(ticket.ticket, "0" * 64).reason,
+        "first": ask(asked),
+        "replayed": ask(asked),
+        "forged": ask(forged),
+        "no token": get("/v1/offers"),
+        "no app": declined(lambda: world.evil("evil-3", _file(world, "x" * 43))),
+        "not admin": get("/v1/admin/status"),
+    }
 
 
 def _file(world, text):
