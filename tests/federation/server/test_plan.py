@@ -154,9 +154,8 @@ def test_a_rule_that_cannot_be_private_is_refused_before_it_runs():
 
 
 def test_secure_sums_of_a_rule_that_looks_at_updates_are_refused():
-    plan = ModelPlan.from_json(_said(rounds={"rule": "krum", "secure_sum": True}))
-    with pytest.raises(InputError, match="secure aggregation with 'krum'"):
-        plan.require_runnable()
+    with pytest.raises(InputError, match="with 'krum'"):
+        ModelPlan.from_json(_said(rounds={"rule": "krum", "secure_sum": True}))
 
 
 @pytest.mark.parametrize(
