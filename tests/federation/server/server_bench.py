@@ -93,7 +93,7 @@ def train(host, store, device, value):
 def held(host):
     """The writer waits; what is asked meanwhile is there all at once after."""
     gate = threading.Event()
-    waiting = host._put(lambda *_: gate.wait(30))
+    waiting = host._writer.put(lambda *_: gate.wait(30))
     try:
         yield
     finally:

@@ -6,7 +6,6 @@ After a crash `open` plays the journal again and is where it was, bit for bit. A
 or store does the same without a restart: what it left in doubt is read again from the journal.
 """
 
-import queue
 import random
 import threading
 import time
@@ -14,37 +13,27 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar, final
+from typing import Any, Final, Self, final
 
 import numpy as np
 
-from privet.errors import FaultyEnvironment, InputError
+from privet.errors import FaultyEnvironment
 from privet.federation.coordinator import Accept
 from privet.federation.server import cards, showing
 from privet.federation.server.admitting import Admission, Given, NotNow
 from privet.federation.server.journal import Kind
-from privet.federation.server.opening import Place, opened
+from privet.federation.server.opening import Place
 from privet.federation.server.plan import ModelPlan
 from privet.federation.server.served import ServedModel
-from privet.federation.server.state import Fate, Lease, State
+from privet.federation.server.state import Fate, Lease, State, Ticket
 from privet.federation.server.store import Store
-from privet.federation.server.taking import REFUSED_COUNT, Asked, Decision, Taker
+from privet.federation.server.taking import REFUSED_COUNT, Decision
 from privet.federation.server.updates import packed_sum
+from privet.federation.server.writer import Writer
 from privet.federation.wire import Manifest, Reason
 from privet.ledger import Ledger
 
-T = TypeVar("T")
-LONGEST_SLEEP = 60.0
-
-
-@final
-@dataclass(frozen=True)
-class _Call:
-    """Something else that the writer does; `at`: when it was asked, by the wall clock."""
-
-    work: Callable[[ServedModel, float], Any]
-    answer: "Future[Any]"
-    at: float
+LONGEST_SLEEP: Final = 60.0
 
 
 @final
@@ -66,16 +55,12 @@ class ModelHost:
 
     def __init__(self, plan: ModelPlan, place: Place, lease: Lease) -> None:
         self._place, self._lease = place, lease
-        self._newest = plan
-        self._queue: queue.SimpleQueue[Asked | _Call | None] = queue.SimpleQueue()
-        self._model: ServedModel | None = None
-        self._taker: Taker | None = None
-        self._ledger: Ledger | None = None
         self._admission = Admission(place.state)
         self._news = threading.Condition()
         self._published = 0
-        self._closed = False
-        self._writer = threading.Thread(target=self._write, name=f"model-{plan.name}", daemon=True)
+        self._writer = Writer(
+            plan, place, begun=self._begun, told=self._told, forget=self._admission.forget
+        )
 
     @classmethod
     def open(
@@ -113,10 +98,9 @@ class ModelHost:
             accept=accept,
         )
         host = cls(plan, place, state.lease(plan.name))
-        host._writer.start()
         try:
-            host._ask(lambda model, at: model.bring_to(at))
-            host._ask(lambda model, at: model.begin_round(at))
+            host._writer.ask(lambda model, at: model.bring_to(at))
+            host._writer.ask(lambda model, at: model.begin_round(at))
         except BaseException:
             host.close()
             raise
@@ -127,7 +111,8 @@ class ModelHost:
     @property
     def plan(self) -> ModelPlan:
         """The plan in force."""
-        return self._model.plan if self._model is not None else self._newest
+        model = self._writer.model
+        return model.plan if model is not None else self._writer.newest
 
     @property
     def version(self) -> int:
@@ -155,33 +140,30 @@ class ModelHost:
     def wait_for(self, version: int, seconds: float) -> int:
         """The newest version, at once if it is above `version`, else once it is or time is up."""
         with self._news:
-            self._news.wait_for(lambda: self._published > version or self._closed, seconds)
+            self._news.wait_for(lambda: self._published > version or self._writer.closed, seconds)
         return self._published
 
     def standing(self) -> dict[str, Any]:
         """For console and terminal; see `showing`."""
-        return showing.standing(self._served(), now=self._now(), tickets_out=self._admission.out)
+        return showing.standing(
+            self._served(), now=self._writer.now, tickets_out=self._admission.out
+        )
 
     # -- phones -----------------------------------------------------------------------------
 
     def ready(self, device: str, *, phone: str, system: str) -> Given | NotNow:
         """A device is ready to train (RTCm): its ticket (AFTm), or why not now (DFTm)."""
-        model = self._model
+        model = self._writer.model
         if model is None:
             return NotNow(reason=Reason.CLOSED, retry_after=1.0)
-        answer = self._admission.ready(model, device, phone, system, self._now())
+        answer = self._admission.ready(model, device, phone, system, self._writer.now)
         if self._admission.cohort_is_there(model):
-            self._put(self._invite)
+            self._writer.put(self._invite)
         return answer
 
     def commit(self, ticket: str, device: str, sha256: str) -> "Future[Decision]":
         """The upload lies in the store: count it, once. The answer is durable."""
-        answer: Future[Decision] = Future()
-        if self._closed:
-            raise _gone()
-        asked = Asked(ticket=ticket, device=device, sha256=sha256, at=self._now(), answer=answer)
-        self._queue.put(asked)
-        return answer
+        return self._writer.commit(ticket, device, sha256)
 
     def take_sum(
         self,
@@ -199,10 +181,10 @@ class ModelHost:
         content = packed_sum(total)
 
         def taken(_: ServedModel, at: float) -> Decision:
-            taker = self._served_taker()
+            taker = self._writer.taker
             return taker.take_sum(content, list(devices), base_version, at, session=session)
 
-        return self._put(taken)
+        return self._writer.put(taken)
 
     def decide(self, tickets: Sequence[str], reason: Reason | None) -> "Future[None]":
         """What became of tickets whose updates went into a sum; None: they count."""
@@ -217,7 +199,7 @@ class ModelHost:
                     self._place.state.add_count(model.name, REFUSED_COUNT, reason.name, n)
             self._admission.forget(tickets)
 
-        return self._put(decided)
+        return self._writer.put(decided)
 
     def round_now(self) -> RoundNow:
         """Where the round stands."""
@@ -227,7 +209,7 @@ class ModelHost:
             return RoundNow(
                 round=coordinator.round,
                 version=coordinator.version,
-                now=self._now(),
+                now=self._writer.now,
                 opened=coordinator.opened,
                 deadline=coordinator.deadline,
                 asked=coordinator.asked,
@@ -243,7 +225,7 @@ class ModelHost:
 
     def tick(self) -> float:
         """End the round if its time is over; in how many seconds to call again at the latest."""
-        return self._ask(self._ticked)
+        return self._writer.ask(self._ticked)
 
     # -- operators --------------------------------------------------------------------------
 
@@ -256,21 +238,21 @@ class ModelHost:
             model.begin_round(at)
             return model.coordinator.version
 
-        return self._ask(rolled)
+        return self._writer.ask(rolled)
 
     def revise(self, plan: ModelPlan) -> None:
         """Another revision of the plan, from the next round on."""
 
         def revised(model: ServedModel, at: float) -> None:
             model.add_plan(plan)
-            self._newest = plan
+            self._writer.newest = plan
             model.begin_round(at)
 
-        self._ask(revised)
+        self._writer.ask(revised)
 
     def stop(self) -> None:
         """Deny and refuse from now on; what counts already stays."""
-        self._ask(lambda model, at: None if model.stopped else model.do(Kind.STOPPED, at))
+        self._writer.ask(lambda model, at: None if model.stopped else model.do(Kind.STOPPED, at))
 
     def resume(self) -> None:
         """Go on; the round begins to last anew."""
@@ -280,7 +262,7 @@ class ModelHost:
                 model.do(Kind.RESUMED, at)
                 model.begin_round(at)
 
-        self._ask(resumed)
+        self._writer.ask(resumed)
 
     def export(self, folder: str | Path) -> Path:
         """The newest version as a release with its trust card, in a new folder."""
@@ -288,87 +270,23 @@ class ModelHost:
         def exported(model: ServedModel, _: float) -> Path:
             return cards.export(model, Path(folder), server=self._place.server)
 
-        return self._ask(exported)
+        return self._writer.ask(exported)
 
     def close(self) -> None:
         """Answer what was asked, and let go of the model."""
-        if not self._closed:
-            self._closed = True
-            self._queue.put(None)
-            if self._writer.is_alive():
-                self._writer.join()
+        if not self._writer.closed:
+            self._writer.close()
             self._lease.release()
             with self._news:
                 self._news.notify_all()
 
-    # -- the writer -------------------------------------------------------------------------
+    # -- in the writer's thread -------------------------------------------------------------
 
-    def _write(self) -> None:
-        waiting: Asked | _Call | None
-        held: list[Asked | _Call | None] = []
-        while (waiting := held.pop() if held else self._queue.get()) is not None:
-            if isinstance(waiting, _Call):
-                self._call(waiting)
-                continue
-            batch = [waiting]
-            while len(batch) < self._most_at_once() and not held and not self._queue.empty():
-                more = self._queue.get()
-                if isinstance(more, Asked):
-                    batch.append(more)
-                else:
-                    held.append(more)
-            self._take(batch)
-        self._let_go()
+    def _begun(self, model: ServedModel) -> None:
+        self._admission.begin(model)
+        self._published = model.coordinator.version
 
-    def _most_at_once(self) -> int:
-        return self._taker.at_once if self._taker is not None else 1
-
-    def _take(self, batch: Sequence[Asked]) -> None:
-        try:
-            self._present()
-            self._served_taker().take(batch)
-        except Exception as error:
-            self._doubt()
-            for asked in batch:
-                if not asked.answer.done():
-                    asked.answer.set_exception(error)
-
-    def _call(self, call: _Call) -> None:
-        try:
-            model = self._present()
-            call.answer.set_result(call.work(model, call.at - model.epoch))
-        except BaseException as error:
-            self._doubt()
-            call.answer.set_exception(error)
-
-    def _present(self) -> ServedModel:
-        """The model; read from the journal if there is none, or if it was left in doubt."""
-        if self._model is None:
-            if self._ledger is None and self._place.ledger is not None:
-                self._ledger = Ledger(self._place.ledger.path)  # its connection is this thread's
-            model = opened(self._newest, self._place.with_ledger(self._ledger), self._told)
-            self._taker = Taker(model, self._admission.forget)
-            self._admission.begin(model)
-            self._newest = model.plans[-1]
-            self._published = model.coordinator.version
-            self._model = model
-        return self._model
-
-    def _doubt(self) -> None:
-        if self._model is not None and self._model.in_doubt:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        if self._taker is not None:
-            self._taker.close()
-        if self._closed and self._ledger is not None:
-            self._ledger.close()
-        self._model, self._taker = None, None
-
-    def _told(self) -> None:
-        model = self._model
-        if model is None:  # while the journal is played again
-            return
+    def _told(self, model: ServedModel) -> None:
         with self._news:
             self._published = model.coordinator.version
             self._news.notify_all()
@@ -377,16 +295,20 @@ class ModelHost:
         model.bring_to(at)
         if self._admission.cohort_is_due(model, at):
             self._invite(model, at)
-        late = self._admission.expired(model, at)
-        with self._place.state.transaction():
-            for ticket in late:
-                self._place.state.decide(ticket.ticket, Fate.REFUSED, Reason.LATE)
-                self._place.state.add_count(model.name, REFUSED_COUNT, Reason.LATE.name)
-        for ticket in late:
-            self._place.store.delete(self._admission.key(ticket))
+        self._end_tickets(model, self._admission.expired(model, at))
         if model.over:
             return LONGEST_SLEEP
         return max(0.0, min(self._admission.next_moment(model, at) - at, LONGEST_SLEEP))
+
+    def _end_tickets(self, model: ServedModel, late: Sequence[Ticket]) -> None:
+        if late:
+            with self._place.state.transaction():
+                for ticket in late:
+                    self._place.state.decide(ticket.ticket, Fate.REFUSED, Reason.LATE)
+                n = len(late)
+                self._place.state.add_count(model.name, REFUSED_COUNT, Reason.LATE.name, n)
+        for ticket in late:
+            self._place.store.delete(self._admission.key(ticket))
 
     def _invite(self, model: ServedModel, at: float) -> None:
         pacing = model.invites
@@ -396,20 +318,8 @@ class ModelHost:
             if chosen:
                 model.do(Kind.INVITED, at, devices=sorted(chosen))
 
-    # -- between the threads ----------------------------------------------------------------
-
-    def _put(self, work: Callable[[ServedModel, float], T]) -> "Future[T]":
-        if self._closed:
-            raise _gone()
-        answer: Future[T] = Future()
-        self._queue.put(_Call(work, answer, self._place.clock()))
-        return answer
-
-    def _ask(self, work: Callable[[ServedModel, float], T]) -> T:
-        return self._put(work).result()
-
     def _served(self) -> ServedModel:
-        model = self._model
+        model = self._writer.model
         if model is None:
             raise FaultyEnvironment(
                 "the model cannot be served now",
@@ -417,21 +327,6 @@ class ModelHost:
                 fix="try again",
             )
         return model
-
-    def _served_taker(self) -> Taker:
-        assert self._taker is not None
-        return self._taker
-
-    def _now(self) -> float:
-        """Of the model's clock, which never goes back."""
-        model = self._model
-        if model is None:
-            return 0.0
-        return max(model.journal.at, self._place.clock() - model.epoch)
-
-
-def _gone() -> InputError:
-    return InputError("the model is not served any more", fix="open it again")
 
 
 __all__ = ["Decision", "Given", "ModelHost", "NotNow"]
