@@ -96,7 +96,8 @@ class Identity:
             since=self._clock(),
         )
         device = self._state.add_device(new, app.name)
-        self._known.clear()
+        if device.name != new.name:  # it was there, and may have more models now
+            self._known.clear()
         _require_admitted(device)
         return Registered(device=device.name, models=self._state.models_of(device.name))
 
@@ -111,6 +112,10 @@ class Identity:
         claims = {"sub": device.name, "aud": AUDIENCE, "iat": now, "exp": now + TOKEN_SECONDS}
         token = jwt.encode(claims, self._keys.token, algorithm=ALGORITHM)
         return Token(token=token, expires_in=TOKEN_SECONDS)
+
+    def knows(self, token: str) -> bool:
+        """Whether `caller` answers from memory."""
+        return token in self._known
 
     def caller(self, token: str) -> Caller:
         """Whose token this is."""

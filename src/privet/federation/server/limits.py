@@ -1,5 +1,6 @@
 """How much anybody may ask for: requests by address and by device, and bytes in a message."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,11 +10,12 @@ from typing import Final, final
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from privet.federation.server.errors import TOO_LARGE, TOO_MANY, Refused
+from privet.federation.server.errors import TOO_LARGE, TOO_MANY, TOO_SLOW, Refused
 from privet.federation.server.keys import UPLOADS
 
 MOST_NAMES: Final = 100_000  # a bucket that was not asked for longest is forgotten
 MOST_JSON_BYTES: Final = 64 * 1024
+STALLED_SECONDS: Final = 30.0  # after which a phone that says nothing more is not waited for
 BURST_SECONDS: Final = 5.0
 NETWORK_BITS: Final = 64  # of an IPv6 address: the rest is for its owner to choose
 
@@ -99,12 +101,19 @@ def _limited(receive: Receive, scope: Scope) -> Receive:
     announced = dict(scope["headers"]).get(b"content-length", b"0")
     if not announced.isdigit() or int(announced) > MOST_JSON_BYTES:
         raise Refused(TOO_LARGE, "too-large", "the message is too long", expected=_allowed())
-    arrived = 0
+    arrived, whole = 0, False
 
     async def counted() -> Message:
-        nonlocal arrived
-        message = await receive()
+        nonlocal arrived, whole
+        if whole:  # what comes now is only that the connection ends, whenever that is
+            return await receive()
+        try:
+            async with asyncio.timeout(STALLED_SECONDS):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(TOO_SLOW, "the message does not arrive") from None
         arrived += len(message.get("body", b""))
+        whole = not message.get("more_body", False)
         if arrived > MOST_JSON_BYTES:
             raise HTTPException(TOO_LARGE, f"the message is too long, expected {_allowed()}")
         return message

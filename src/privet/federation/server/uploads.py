@@ -16,10 +16,10 @@ from typing import Final, Self, final
 from starlette.requests import ClientDisconnect
 
 from privet.federation.server.errors import BAD_REQUEST, CONFLICT, TOO_LARGE, Refused
+from privet.federation.server.limits import STALLED_SECONDS
 from privet.federation.server.store import Store
 from privet.federation.wire import OFFSET_HEADER
 
-STALLED_SECONDS: Final = 30.0
 PIECE_BYTES: Final = 256 * 1024
 RANGE: Final = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})")
 DIGEST: Final = re.compile(r"sha-256=:([A-Za-z0-9+/=]{44}):")

@@ -2,7 +2,9 @@
 
 import base64
 import hashlib
+import os
 import secrets
+import tempfile
 import time
 import warnings
 from concurrent.futures import Future
@@ -237,11 +239,22 @@ def clock():
 
 
 @pytest.fixture
-def make_server(tmp_path, clock):
-    """A server with the models `har` and `mood`, not started yet."""
+def own_folder(tmp_path):
+    """In memory where that can be: a hundred servers would wait long for the disk."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory, prefix="privet-tests-") as folder:
+        yield Path(folder)
 
-    def make(folder="server", **options):
-        home: Path = tmp_path / folder
+
+@pytest.fixture
+def make_server(own_folder, clock):
+    """A server, not started yet; a second one is in the same folder."""
+
+    def make(**options):
+        home = own_folder / "server"
         state, store = SqliteState(home / "state.sqlite"), FolderStore(home / "store")
         hosts = {}
 

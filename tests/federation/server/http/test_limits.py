@@ -1,11 +1,13 @@
 """Nobody may ask for more than is allowed, in requests or in bytes."""
 
+import asyncio
 import json
 
 import pytest
 from fastapi.testclient import TestClient
+from starlette.exceptions import HTTPException
 
-from privet.federation.server.limits import MOST_JSON_BYTES, Buckets, network_of
+from privet.federation.server.limits import MOST_JSON_BYTES, Buckets, Gate, network_of
 from privet.federation.server.routes import application
 
 
@@ -125,3 +127,45 @@ def test_a_length_that_is_no_number_is_refused(phone, length):
         headers=phone.headers | {"Content-Length": length},
     )
     assert answer.status_code == 413
+
+
+def test_a_message_that_does_not_arrive_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("privet.federation.server.limits.STALLED_SECONDS", 0.05)
+    said = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def stalled():
+        if not said:
+            await asyncio.sleep(60)
+        return said.pop()
+
+    async def app(_, receive, __):
+        while True:
+            await receive()
+
+    gate = Gate(app, Buckets(0.0))
+    with pytest.raises(HTTPException) as refused:
+        asyncio.run(gate(scope(), stalled, None))
+    assert refused.value.status_code == 408
+
+
+def test_who_has_said_all_may_wait_long_for_the_answer(monkeypatch):
+    monkeypatch.setattr("privet.federation.server.limits.STALLED_SECONDS", 0.05)
+    said = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def then_silent():
+        if said:
+            return said.pop()
+        await asyncio.sleep(0.3)
+        return {"type": "http.disconnect"}
+
+    heard = []
+
+    async def app(_, receive, __):
+        heard.extend([await receive(), await receive()])
+
+    asyncio.run(Gate(app, Buckets(0.0))(scope(), then_silent, None))
+    assert heard[-1] == {"type": "http.disconnect"}
+
+
+def scope():
+    return {"type": "http", "path": "/v1/x", "headers": [], "client": ("10.0.0.1", 1)}

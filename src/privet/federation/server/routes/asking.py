@@ -1,5 +1,6 @@
 """Who asks: what the routes know of a request before they look at it."""
 
+import asyncio
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
@@ -29,7 +30,9 @@ async def caller_of(request: Request, shown: Annotated[Shown, Depends(_token)]) 
     service: Service = request.app.state.service
     if shown is None:
         raise _unknown("no token", "POST /v1/tokens")
-    caller = service.identity.caller(shown.credentials)
+    token, identity = shown.credentials, service.identity
+    known = identity.knows(token)
+    caller = identity.caller(token) if known else await asyncio.to_thread(identity.caller, token)
     service.device_limit.take(caller.name, "device")
     return caller
 
