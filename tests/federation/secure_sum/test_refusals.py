@@ -1,5 +1,6 @@
 """A server that lies, and messages that were changed, swapped or sent again."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -400,6 +401,18 @@ def test_all_messages_survive_json(cohort):
 def test_what_is_no_message_is_refused(text):
     with pytest.raises(Refused):
         codec.from_bytes(Shares, text)
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [("threshold", 2), ("threshold", 9), ("size", 0), ("longest", "NaN"), ("bits", 16)],
+)
+def test_terms_that_nobody_may_offer_are_refused_like_any_message(cohort, fact, value):
+    """From a server they are no fault of the phone's own input."""
+    terms = cohort(4, threshold=3).terms
+    said = json.loads(codec.to_bytes(terms)) | {fact: value}
+    with pytest.raises(Refused, match="no Terms"):
+        codec.from_bytes(type(terms), json.dumps(said).replace('"NaN"', "NaN").encode())
 
 
 def test_the_same_message_is_the_same_bytes():

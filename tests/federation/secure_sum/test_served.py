@@ -73,6 +73,7 @@ class Fleet:
         self.folder, self.stack = folder, contextlib.ExitStack()
         self.plan = PLAN.format(**{"rounds": 1, "seconds": 15.0, "rate": 0.5} | facts)
         self.updates, self.phones, self.silent = {}, {}, set()
+        self.tampered = lambda content: content
         self.start()
         answer = self.client.post("/v1/admin/plans", json={"toml": self.plan}, headers=self.admin)
         assert answer.status_code == 200, answer.text
@@ -134,7 +135,9 @@ class Fleet:
             headers=dict(request.headers),
             content=request.read(),
         )
-        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+        content = self.tampered(answer.content)
+        headers = {k: v for k, v in answer.headers.items() if k.lower() != "content-length"}
+        return httpx.Response(answer.status_code, headers=headers, content=content)
 
     def until(self, reached, seconds=30.0):
         """All phones that are not silent do what is due, until something is reached."""
@@ -301,6 +304,30 @@ def test_a_phone_masks_no_update_twice(fleet):
     FolderStore(f.folder / "server" / "store").delete("sums/m")
     f.start()
     f.until(lambda: all(f.fates().values()))
+    assert set(map(tuple, f.fates().values())) == {("left the sum",)}
+    assert "sum" not in [event.kind for event in f.state.events("m")]
+
+
+@pytest.mark.parametrize(
+    ("said", "instead"),
+    [
+        (rb"\"longest\":0.05", rb"\"longest\":50.0"),
+        (rb"\"size\":15", rb"\"size\":14"),
+        (rb"\"threshold\":3", rb"\"threshold\":2"),
+        (rb"\"round\":0", rb"\"round\":1"),
+    ],
+)
+def test_a_phone_leaves_a_sum_on_other_terms_than_its_ticket(fleet, said, instead):
+    f = fleet(seconds=8.0)
+    changed = []
+
+    def tampered(content):
+        changed.append(said in content)
+        return content.replace(said, instead)
+
+    f.tampered = tampered
+    f.until(lambda: all(f.fates().values()))
+    assert any(changed)
     assert set(map(tuple, f.fates().values())) == {("left the sum",)}
     assert "sum" not in [event.kind for event in f.state.events("m")]
 

@@ -11,6 +11,7 @@ import types
 from enum import StrEnum
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from privet.errors import InputError
 from privet.federation.secure_sum.refusals import Refused
 
 Kind = TypeVar("Kind")
@@ -65,7 +66,11 @@ def _dataclass(kind: Any, record: dict[str, Any]) -> Any:
     names = {field.name for field in dataclasses.fields(kind) if field.init}
     if names != set(record):
         raise Refused(f"no {kind.__name__}", got="fields that are missing, or that nobody knows")
-    return kind(**{name: built(hints[name], record[name]) for name in names})
+    parts = {name: built(hints[name], record[name]) for name in names}
+    try:
+        return kind(**parts)
+    except InputError as no:  # what is bad input from a person is here what somebody sent
+        raise Refused(f"no {kind.__name__}", got=str(no)) from None
 
 
 def _simple(kind: Any, value: Any) -> Any:

@@ -1,7 +1,7 @@
 """A model's secure sums: one for each round, from the devices that have trained.
 
     JOINING   devices whose update is ready say so; the roster is fixed when all that were asked
-              have, or when a part of the round's time is over
+              have, or when a part of the round's time is over; it is never below the quorum
      |        `secure_sum.server`: keys, shares, inputs, agreement, unmasking; each stage ends when
      |        all have answered, or when its time is over
     OVER      the sum is in the journal, or given up; every ticket is decided
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 from privet.errors import InputError
+from privet.federation.pacing import Cohort
 from privet.federation.secure_sum import GivenUp, SecureServer, Stage, Terms, codec, messages
 from privet.federation.secure_sum.server import ORDER
 from privet.federation.secure_sum.terms import LEAST_THRESHOLD
@@ -129,8 +130,9 @@ class Sums:
         return now
 
     def _roster_is_there(self, now: RoundNow) -> bool:
-        joined = set(self._room.joined)
-        if len(joined) < LEAST_THRESHOLD:
+        joined, pacing = set(self._room.joined), self._host.plan.rule.pacing
+        least = pacing.least if isinstance(pacing, Cohort) else 0
+        if len(joined) < max(LEAST_THRESHOLD, least):
             return False
         all_here = now.asked is not None and joined >= now.asked
         return all_here or now.now >= now.opened + JOINING_SHARE * (now.deadline - now.opened)
