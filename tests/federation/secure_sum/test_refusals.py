@@ -324,6 +324,18 @@ def test_keys_that_no_device_signed_are_refused(cohort):
             made.server.take(bad)
 
 
+@pytest.mark.parametrize("name", ["box_key", "mask_key"])
+def test_a_key_with_which_nobody_can_agree_is_refused_at_once(cohort, name):
+    """Signed by its device, and of the right length: all others would have to leave the round."""
+    made = cohort(4, threshold=3)
+    bad = replace(made.clients["c01"].advertise(), **{name: bytes(32)})
+    text = made.terms.text("keys", bad.box_key, bad.mask_key)
+    signed = replace(bad, signature=made.device_keys["c01"].sign(text))
+    with pytest.raises(Refused, match="nothing secret"):
+        made.server.take(signed)
+    assert made.server.here == frozenset()
+
+
 @pytest.mark.parametrize("size", [0, 4 * 7 - 1, 4 * 7 + 1, 4 * 8])
 def test_masked_updates_of_another_length_are_refused(cohort, size):
     made = cohort(4, threshold=3, size=7).until(Stage.INPUTS)

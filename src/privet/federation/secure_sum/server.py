@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.federation.secure_sum import codec
-from privet.federation.secure_sum.keys import KEY_BYTES, holds
+from privet.federation.secure_sum.keys import KEY_BYTES, agreed, holds, new_secret
 from privet.federation.secure_sum.messages import (
     Advertise,
     Agree,
@@ -234,6 +234,8 @@ class SecureServer:
         new = {message.box_key, message.mask_key}
         if any(len(key) != KEY_BYTES for key in new) or len(new) < 2 or new & known:
             raise Refused("keys that are none, or that are there already")
+        for key in new:  # one with which nobody can agree would make all others leave
+            agreed(new_secret(), key, salt=b"", purpose="trial")
 
     def _require_boxes(self, message: Shares) -> None:
         if set(message.boxes) != set(self._memory.advertised) - {message.sender}:
