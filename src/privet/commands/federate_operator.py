@@ -1,6 +1,8 @@
 """What an operator asks of a server that runs: `privet federate plan | app | status | ...`."""
 
+import io
 import time
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -178,6 +180,39 @@ def status(
         if not watch:
             return
         time.sleep(WATCH_SECONDS)
+
+
+def export(
+    server: str,
+    model: str,
+    /,
+    *,
+    out_folder: Annotated[Path, Parameter(name="--out")],
+    ca: Ca = None,
+) -> None:
+    """Write the newest version of a model as a release, with its trust card.
+
+    Then: privet verify OUT, privet sign OUT
+
+    Example: privet federate export fleet har --out runs/har
+
+    Parameters
+    ----------
+    server
+        Folder or URL.
+    model
+        Its name.
+    out_folder
+        Folder of the release, new or empty.
+    ca
+        For a URL: certificates to believe, PEM.
+    """
+    if out_folder.exists() and (not out_folder.is_dir() or any(out_folder.iterdir())):
+        raise InputError("the folder is not empty", got=out_folder, fix="name a new one")
+    content = _operator(server, ca).fetch(_of(model, "release"))
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        archive.extractall(out_folder)
+    out.print(f"{model} is in {out_folder}; next: privet verify {out_folder}", highlight=False)
 
 
 def rollback(server: str, model: str, /, *, to: int, ca: Ca = None) -> None:

@@ -47,13 +47,17 @@ class Operator:
 
     def get(self, path: str) -> Any:
         """An answer."""
-        return self._ask("GET", path, None)
+        return self._ask("GET", path, None).json()
+
+    def fetch(self, path: str) -> bytes:
+        """A file."""
+        return self._ask("GET", path, None).content
 
     def post(self, path: str, message: dict[str, Any] | None = None) -> Any:
         """An answer to a message."""
-        return self._ask("POST", path, message or {})
+        return self._ask("POST", path, message or {}).json()
 
-    def _ask(self, method: str, path: str, message: dict[str, Any] | None) -> Any:
+    def _ask(self, method: str, path: str, message: dict[str, Any] | None) -> httpx.Response:
         try:
             with self._line() as line:
                 response = line.request(method, f"/v1/admin/{path}", json=message)
@@ -67,7 +71,7 @@ class Operator:
             ) from None
         if not response.is_success:
             raise _no(response)
-        return response.json()
+        return response
 
     def _line(self) -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.key}"}

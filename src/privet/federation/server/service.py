@@ -4,17 +4,14 @@ import asyncio
 import json
 import logging
 import time
-import tomllib
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 from urllib.parse import quote
 
-from privet.errors import InputError
 from privet.federation.secure_sum import Refused as NotInSum
-from privet.federation.server.administration import AddApp, AddPlan, AppAdded, PlanAdded
 from privet.federation.server.desk import Desk
 from privet.federation.server.errors import CONFLICT, NOT_FOUND, Refused
 from privet.federation.server.happenings import Happenings
@@ -22,6 +19,7 @@ from privet.federation.server.host import Given, ModelHost
 from privet.federation.server.identity import Caller, Identity
 from privet.federation.server.keys import ServerKeys
 from privet.federation.server.limits import Buckets
+from privet.federation.server.office import Office
 from privet.federation.server.plan import ModelPlan
 from privet.federation.server.state import State
 from privet.federation.server.store import Store
@@ -92,7 +90,8 @@ class Service:
         self._models: OrderedDict[str, str] = OrderedDict()  # by ticket
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._planning = asyncio.Lock()
-        self._started = clock()
+        self.office = Office(self, state)
+        self.started = clock()
         self.failure: Exception | None = None  # why it could not start
 
     async def start(self) -> None:
@@ -229,110 +228,17 @@ class Service:
         found = await asyncio.to_thread(self._state.ticket, ticket)
         return None if found is None else found.model
 
-    # -- the operator -----------------------------------------------------------------------
+    # -- models -----------------------------------------------------------------------------
 
-    async def status(self) -> dict[str, Any]:
-        """How everything stands."""
-        return await asyncio.to_thread(self._status)
-
-    def _status(self) -> dict[str, Any]:
-        devices = {name: len(self._state.devices_of(name)) for name in self.desks}
-        return {
-            "server": self.name,
-            "public_key": self.keys.public_key,
-            "started": self._started,
-            "turned_away": dict(self.refusals),
-            "apps": self._apps(),
-            "models": {
-                name: desk.host.standing() | {"devices": devices[name]}
-                for name, desk in sorted(self.desks.items())
-            },
-        }
-
-    async def apps(self) -> list[dict[str, Any]]:
-        """All apps and their models."""
-        return await asyncio.to_thread(self._apps)
-
-    def _apps(self) -> list[dict[str, Any]]:
-        return [
-            {"name": app.name, "models": self._state.models_of_app(app.name), "since": app.since}
-            for app in self._state.apps()
-        ]
-
-    async def add_app(self, message: AddApp) -> AppAdded:
-        """A new app with a new key, or more models for one that there is."""
-        unknown = sorted(set(message.models) - set(self.desks))
-        if unknown:
-            raise Refused(
-                NOT_FOUND,
-                "model-unknown",
-                "no such model",
-                got=unknown[0],
-                expected=", ".join(sorted(self.desks)) or "none is there yet",
-                fix="privet federate plan add",
-            )
-        known = {app.name for app in await asyncio.to_thread(self._state.apps)}
-        if message.name in known:
-            return await self._more_models(message)
-        key = await asyncio.to_thread(self.identity.add_app, message.name, message.models)
-        self.happenings.tell("app", name=message.name, models=message.models)
-        return AppAdded(name=message.name, key=key)
-
-    async def _more_models(self, message: AddApp) -> AppAdded:
-        if not message.models:
-            raise Refused(CONFLICT, "app-exists", "there is such an app", got=message.name)
-        await asyncio.to_thread(self.identity.subscribe, message.name, message.models)
-        self.happenings.tell("app", name=message.name, models=message.models)
-        return AppAdded(name=message.name, key=None)
-
-    def plans(self) -> list[dict[str, Any]]:
-        """What is planned for every model."""
-        return [
-            {
-                "model": name,
-                "version": desk.host.version,
-                "stopped": desk.host.stopped,
-                "plan": desk.host.plan.to_json(),
-            }
-            for name, desk in sorted(self.desks.items())
-        ]
-
-    async def add_plan(self, message: AddPlan) -> PlanAdded:
-        """A new model, or a new revision of its plan."""
-        plan = ModelPlan.from_json(_toml(message.toml))
+    async def plan(self, plan: ModelPlan) -> bool:
+        """Serve a new model, or one that there is by a new revision; whether it is new."""
         async with self._planning:
             desk = self.desks.get(plan.name)
             if desk is not None:
                 await desk.change(desk.host.revise, plan)
             else:
                 self._serve(await asyncio.to_thread(self._opens, plan))
-        self.happenings.tell("plan", model=plan.name, new=desk is None)
-        return PlanAdded(model=plan.name, new=desk is None)
-
-    async def roll_back(self, model: str, to: int) -> dict[str, Any]:
-        """Publish an earlier version again."""
-        desk = self._managed(model)
-        version = await desk.change(desk.host.roll_back, to)
-        self.happenings.tell("rolled-back", model=model, to=to, version=version)
-        return {"model": model, "version": version}
-
-    async def stop(self, model: str, *, stopped: bool) -> dict[str, Any]:
-        """Train a model no more, or again."""
-        desk = self._managed(model)
-        await desk.change(desk.host.stop if stopped else desk.host.resume)
-        self.happenings.tell("stopped" if stopped else "resumed", model=model)
-        return {"model": model, "stopped": stopped}
-
-    async def block(self, device: str, *, blocked: bool) -> dict[str, Any]:
-        """Let a device in no more, or again."""
-        await asyncio.to_thread(lambda: self.identity.block(device, blocked=blocked))
-        self.happenings.tell("blocked" if blocked else "admitted", device=device)
-        return {"device": device, "blocked": blocked}
-
-    def _managed(self, model: str) -> Desk:
-        if model not in self.desks:
-            raise Refused(NOT_FOUND, "model-unknown", "no such model", got=model)
-        return self.desks[model]
+        return desk is None
 
     def _serve(self, host: ModelHost) -> None:
         desk = Desk(host, self._store, self.keys, self.happenings)
@@ -363,10 +269,3 @@ def opener(
         )
 
     return opened
-
-
-def _toml(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError("not TOML", got=str(error)) from None

@@ -151,6 +151,13 @@ class BookHost:
     def resume(self):
         self.stopped = False
 
+    def export(self, folder):
+        folder.mkdir()
+        (folder / "trust.json").write_text("{}")
+        (folder / "internal").mkdir()
+        (folder / "internal" / "notes").write_text("notes")
+        return folder
+
     def standing(self):
         return {"version": self.version, "stopped": self.stopped}
 

@@ -1,7 +1,9 @@
 """What only the operator may ask, and what becomes of it."""
 
 import asyncio
+import io
 import json
+import zipfile
 
 import pytest
 
@@ -62,6 +64,14 @@ def test_stop_resume_and_roll_back_reach_the_model(started):
     assert act(started, "models/har/rollback", {"to": 99}).status_code == 400
     assert act(started, "models/nothing/stop").status_code == 404
     assert act(started, "devices/d-nobody/block").status_code == 400
+
+
+def test_a_release_is_fetched_as_a_file(started):
+    path = "/v1/admin/models/har/release"
+    answer = started.client.get(path, headers=started.admin)
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert sorted(archive.namelist()) == ["internal/notes", "trust.json"]
+    assert started.client.get(path).status_code == 401
 
 
 def plan_of(name, **changes):

@@ -187,6 +187,9 @@ def test_a_server_killed_and_told_to_stop(start, said, tmp_path):
     assert json.loads(said("plan", "show", server.folder, "har"))["rounds"]["seconds"] == 600.0
     assert "stopped" in said("stop", server.folder, "har")
     assert "diary" in said("app", "list", server.folder)
+    said("export", server.folder, "har", "--out", tmp_path / "release")
+    card = json.loads((tmp_path / "release" / "trust.json").read_text())
+    assert card["method"] == "flsys"
     assert server.end() == 0
     assert not (server.folder / "running.json").exists()
     log = (tmp_path / "server.log").read_text()

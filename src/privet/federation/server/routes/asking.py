@@ -9,6 +9,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from privet.federation.server.desk import Desk
 from privet.federation.server.errors import NO_ACCESS, Refused
 from privet.federation.server.identity import Caller
+from privet.federation.server.office import Office
 from privet.federation.server.service import Service
 from privet.federation.wire import Name, Secret
 
@@ -37,12 +38,12 @@ async def caller_of(request: Request, shown: Annotated[Shown, Depends(_token)]) 
     return caller
 
 
-async def operator(request: Request, shown: Annotated[Shown, Depends(_admin)]) -> Service:
-    """The server, if it is its operator who asks."""
+async def operator(request: Request, shown: Annotated[Shown, Depends(_admin)]) -> Office:
+    """The office, if it is the operator who asks."""
     service: Service = request.app.state.service
     if shown is None or not service.keys.is_admin(shown.credentials):
         raise _unknown("not the operator's key", "the key in keys/admin.key of the server's folder")
-    return service
+    return service.office
 
 
 async def desk_of(
@@ -60,6 +61,6 @@ def _unknown(what: str, fix: str) -> Refused:
 TheService = Annotated[Service, Depends(service_of)]
 TheCaller = Annotated[Caller, Depends(caller_of)]
 TheDesk = Annotated[Desk, Depends(desk_of)]
-TheOperator = Annotated[Service, Depends(operator)]
+TheOffice = Annotated[Office, Depends(operator)]
 TheModel = Annotated[Name, Path()]
 TheTicket = Annotated[Secret, Path()]
