@@ -5,7 +5,7 @@ import torch
 
 from privet.errors import CheckFailed, InputError
 from privet.federation.flat import load_flat
-from privet.federation.phone.conditions import Conditions
+from privet.federation.phone.conditions import Conditions, Network
 from privet.federation.phone.stages import AT_WORK, Stage
 from privet.federation.phone.storage import locked
 from privet.models import create
@@ -103,3 +103,34 @@ def test_files_are_the_owners_alone(both):
     secret = [path for path in both.folder.rglob("*") if path.is_file()]
     assert len(secret) > 6
     assert [path for path in secret if path.stat().st_mode & 0o077] == []
+
+
+def test_apps_that_use_a_model_get_its_newest_version(both):
+    """Also where the phone may not train; a model that nobody uses is not fetched."""
+    for _ in range(100):
+        act(both)
+    both.around.conditions = Conditions(charging=False)
+    both.clock.moment += 20_000.0  # rounds that were begun are over
+    for _ in range(10):
+        act(both)
+    assert set(stages(both).values()) <= {Stage.IDLE, Stage.REQUESTING}
+    for model in both.server.weights.values():
+        model[1] = model[0] + 1
+    both.phone.answer(APP_KEY, "first", torch.rand(1, 4))
+    for wait in (1.0, 3600.0):
+        both.clock.moment += wait
+        both.phone.act(both.clock.moment)
+    versions = {name: model.standing.version for name, model in both.phone.models.items()}
+    assert versions == {"first": 1, "second": 0}
+
+
+def test_a_phone_that_may_not_work_sleeps(both):
+    """Wherever its models stand when the charger is pulled out, it does not spin."""
+    for acts in range(0, 40, 3):
+        both.around.conditions = Conditions()
+        for _ in range(acts):
+            act(both)
+        both.around.conditions = Conditions(charging=False, network=Network.NONE)
+        for _ in range(8):
+            act(both)
+        assert both.phone.act(both.clock.moment) > both.clock.moment

@@ -18,6 +18,7 @@ from privet.federation.phone.stages import AT_WORK, Stage
 from privet.federation.phone.talking import Me, app_digest
 from privet.federation.phone.training import scores
 
+REFRESH: Final = 3600.0  # seconds of its clock between looks for newer versions
 WAIT_FOR_TURN: Final = 60.0  # seconds of its clock until a model that waits is looked at again
 
 
@@ -49,6 +50,7 @@ class Phone:
         self.folder, self.models, self.apps, self.senses = folder, dict(models), apps, senses
         self._due = dict.fromkeys(self.models, 0.0)
         self._sense_at = 0.0 if senses is not None else float("inf")
+        self._refresh_at = 0.0
         self._answering = threading.Lock()
 
     @property
@@ -60,11 +62,15 @@ class Phone:
         """Whatever is due does one thing; when something will be due again."""
         if self.senses is not None and self._sense_at <= now:
             self._sense_at = self.senses.act(now)
+        busy = self._busy
         for name, model in self.models.items():
             if self._due[name] <= now:
                 self._due[name] = self._one(model, now)
-        self._wake_who_waits(now)
-        return min(self._sense_at, *self._due.values())
+        if self._refresh_at <= now:
+            self._refresh(now)
+        if busy and not self._busy:
+            self._wake_who_waits(now)
+        return min(self._sense_at, self._refresh_at, *self._due.values())
 
     def answer(self, app_key: str, model: str, x: Tensor) -> Tensor:
         """Scores for an app's examples, by the newest version that is here."""
@@ -80,6 +86,13 @@ class Phone:
             asked.uses += 1
             return scores(asked.network, asked.weights(asked.standing.version), x)
 
+    def _refresh(self, now: float) -> None:
+        """Apps that use a model get its newest version also where the phone does not train it."""
+        self._refresh_at = now + REFRESH
+        for model in self.models.values():
+            if model.uses:
+                model.refresh(now)
+
     def _one(self, model: ModelOnPhone, now: float) -> float:
         held = model.standing.ticket
         if model.standing.stage is not Stage.QUEUED or held is None or now >= held.deadline:
@@ -88,9 +101,13 @@ class Phone:
             return model.act(now)
         return min(held.deadline, now + WAIT_FOR_TURN)
 
+    @property
+    def _busy(self) -> bool:
+        return any(model.standing.stage in AT_WORK for model in self.models.values())
+
     def _next_in_turn(self) -> str | None:
         """Who trains next; nobody while somebody trains."""
-        if any(model.standing.stage in AT_WORK for model in self.models.values()):
+        if self._busy:
             return None
         waiting = [
             Waiting(

@@ -100,10 +100,9 @@ class Line:
         *,
         message: "Message | None" = None,
         headers: Mapping[str, str] | None = None,
-        seconds: float | None = None,
     ) -> M:
         """A message for a message; `read` makes it of its JSON."""
-        content = self._answer(method, path, message=message, headers=headers, seconds=seconds)
+        content = self._answer(method, path, message=message, headers=headers)
         try:
             return read(content)
         except ValidationError:
@@ -144,13 +143,10 @@ class Line:
         *,
         message: "Message | None",
         headers: Mapping[str, str] | None,
-        seconds: float | None = None,
     ) -> bytes:
         content = None if message is None else message.model_dump_json().encode()
         own = {"Content-Type": "application/json"} if content is not None else {}
-        sent = self._sent(
-            method, path, headers=own | dict(headers or {}), content=content, seconds=seconds
-        )
+        sent = self._sent(method, path, headers=own | dict(headers or {}), content=content)
         with sent as response:
             return _read(response)
 
@@ -162,17 +158,14 @@ class Line:
         *,
         headers: Mapping[str, str],
         content: bytes | None = None,
-        seconds: float | None = None,
     ) -> Iterator[httpx.Response]:
         """An answer whose body is still to be read; every way to fail is one of two."""
-        timeout = SECONDS if seconds is None else seconds
         try:
             with self._client.stream(
                 method,
                 urljoin(self.url, url),
                 headers=dict(headers),
                 content=content,
-                timeout=timeout,
             ) as response:
                 if not response.is_success:
                     raise _no(response)

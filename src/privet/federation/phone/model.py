@@ -117,6 +117,19 @@ class ModelOnPhone:
         for old in set(self.folder.glob("weights-*")) - kept:
             old.unlink(missing_ok=True)
 
+    def refresh(self, now: float) -> None:
+        """Have the newest version here for the apps that use it; between rounds, where it may."""
+        if self.standing.stage in IN_A_ROUND or not self.shared.policies.downloads(
+            self.shared.surroundings.at(now)
+        ):
+            return
+        try:
+            for offer in self.shared.server.offers():
+                if offer.model == self.name and offer.version > self.standing.version:
+                    self.fetch(offer.version)
+        except (Unreachable, Declined) as error:
+            self._say("declined", why=str(error))
+
     # Every stage's action: what it does, and when it is to be looked at again.
 
     def _idle(self, now: float, conditions: Conditions) -> float:
@@ -133,7 +146,7 @@ class ModelOnPhone:
         return now
 
     def _requesting(self, now: float, conditions: Conditions) -> float:
-        if not self.shared.policies.downloads(conditions):
+        if not self._may_work(conditions):
             return self._look_again(now)
         answer = self.shared.server.ready(self.name)
         if isinstance(answer, wire.Accepted):
@@ -169,7 +182,8 @@ class ModelOnPhone:
 
     def _queued(self, now: float, conditions: Conditions) -> float:
         """The hub calls this when it is this model's turn."""
-        del conditions
+        if not self._may_work(conditions):
+            return self._look_again(now)
         self._to(Stage.DOWNLOADING)
         return now
 
@@ -258,6 +272,10 @@ class ModelOnPhone:
         return now
 
     # What the actions are made of.
+
+    def _may_work(self, conditions: Conditions) -> bool:
+        policies = self.shared.policies
+        return policies.goes_on(conditions) and policies.downloads(conditions)
 
     def _ends(self, answer: wire.Accepted, now: float) -> float:
         return now + self.shared.clock.of_wall(answer.seconds_left)

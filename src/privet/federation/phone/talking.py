@@ -129,11 +129,6 @@ class Server:
         path = f"{_of(model)}/reports"
         self._with_token(lambda own: self.line.tell("POST", path, message=message, headers=own))
 
-    def news(self, model: str, *, after: int, wait: float) -> int:
-        """The newest version, as soon as it is above `after`."""
-        path = f"{_of(model)}/news?after={max(0, after)}&wait={wait:g}"
-        return self._ask("GET", path, wire.News.model_validate_json, seconds=wait + 10.0).version
-
     def fetch(self, model: str, version: int, url: str, path: Path, *, weights: int) -> int:
         """A version's weights into a file; how many bytes went through the network.
 
@@ -216,12 +211,9 @@ class Server:
         read: Callable[[bytes], T],
         *,
         message: wire.Message | None = None,
-        seconds: float | None = None,
     ) -> T:
         return self._with_token(
-            lambda own: self.line.ask(
-                method, path, read, message=message, headers=own, seconds=seconds
-            )
+            lambda own: self.line.ask(method, path, read, message=message, headers=own)
         )
 
     def _with_token(self, does: Callable[[dict[str, str]], T]) -> T:
