@@ -9,9 +9,9 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from server_bench import Bench, plan_of, train, vector, weights
+from server_bench import Bench, plan_of, train, upload, vector, weights
 
-from privet.errors import InputError
+from privet.errors import FaultyEnvironment, InputError
 from privet.federation.server import model_keys
 from privet.federation.server.updates import packed
 from privet.privacy.randomness import Randomness, SecretStream
@@ -88,3 +88,41 @@ def test_a_phone_that_puts_again_after_its_commit_changes_nothing(bench, s3_stor
     host.tick()
     torch.testing.assert_close(weights(host), first + torch.from_numpy(vector(1.0)))
     assert list(s3_store.list("updates/har/")) == []  # swept away when the model was opened
+
+
+def test_a_server_that_lost_its_lock_counts_nothing_more(bench, database):
+    import psycopg
+
+    from privet.federation.server.state.postgres import PostgresState
+
+    plan = plan_of(rounds={"quorum": 2})
+    host = bench.open(plan, state=PostgresState(database))
+    train(host, bench.store, "a", 1.0)
+    commit = upload(host, bench.store, "b", packed(vector(1.0)))
+    with psycopg.connect(database, autocommit=True) as connection:
+        locks = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+        assert connection.execute(locks).fetchall() == [(True,)]
+    with pytest.raises(FaultyEnvironment, match="lock on a model was lost"):
+        host.commit(*commit).result(30)
+    bench.close()
+    host = bench.open(plan, state=PostgresState(database))
+    assert host.standing()["waiting_updates"] == 1
+    assert host.commit(*commit).result(30).accepted
+
+
+def test_a_database_that_was_restarted_is_used_again(database):
+    import psycopg
+
+    from privet.federation.server.state.postgres import PostgresState
+
+    state = PostgresState(database)
+    with psycopg.connect(database, autocommit=True) as connection:
+        others = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        )
+        mine = "pid <> pg_backend_pid() AND datname = current_database()"
+        connection.execute(f"{others} WHERE {mine}")
+    with pytest.raises(psycopg.OperationalError):
+        state.models()
+    assert state.models() == []
+    state.close()

@@ -59,7 +59,12 @@ class ModelHost:
         self._news = threading.Condition()
         self._published = 0
         self._writer = Writer(
-            plan, place, begun=self._begun, told=self._told, forget=self._admission.forget
+            plan,
+            place,
+            lease,
+            begun=self._begun,
+            told=self._told,
+            forget=self._admission.forget,
         )
 
     @classmethod

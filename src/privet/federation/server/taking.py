@@ -11,6 +11,7 @@ played again. So an answer that was given is never taken back, and no update is 
 """
 
 import hashlib
+import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -328,8 +329,8 @@ class Taker:
 
 
 def _segment(model: ServedModel) -> str:
-    """Where the bytes of the next events lie."""
-    return f"taken/{model.name}/{model.journal.next_seq:012d}"
+    """Where the bytes of the next events lie; no place is ever written twice."""
+    return f"taken/{model.name}/{model.journal.next_seq:012d}-{secrets.token_hex(4)}"
 
 
 def _decision_of(ticket: Ticket) -> Decision:

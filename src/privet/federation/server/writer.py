@@ -16,6 +16,7 @@ from privet.errors import InputError
 from privet.federation.server.opening import Place, opened
 from privet.federation.server.plan import ModelPlan
 from privet.federation.server.served import ServedModel
+from privet.federation.server.state import Lease
 from privet.federation.server.taking import Asked, Decision, Taker
 from privet.ledger import Ledger
 
@@ -39,6 +40,7 @@ class Writer:
     Args:
         plan: the newest that is known.
         place: where the model lives.
+        lease: leave to serve it; without it nothing is done.
         begun: told of the model whenever it was read from the journal.
         told: told after a round.
         forget: told which tickets are decided.
@@ -48,6 +50,7 @@ class Writer:
         self,
         plan: ModelPlan,
         place: Place,
+        lease: Lease,
         *,
         begun: Callable[[ServedModel], None],
         told: Callable[[ServedModel], None],
@@ -55,7 +58,8 @@ class Writer:
     ) -> None:
         self.newest = plan
         self.model: ServedModel | None = None
-        self._place, self._begun, self._told, self._forget = place, begun, told, forget
+        self._place, self._lease = place, lease
+        self._begun, self._told, self._forget = begun, told, forget
         self._taker: Taker | None = None
         self._ledger: Ledger | None = None
         self._epoch = place.clock()
@@ -148,6 +152,7 @@ class Writer:
 
     def _present(self) -> ServedModel:
         """The model; read from the journal if there is none, or if it was left in doubt."""
+        self._lease.require()
         if self.model is None:
             if self._ledger is None and self._place.ledger is not None:
                 self._ledger = Ledger(self._place.ledger.path)  # its connection is this thread's

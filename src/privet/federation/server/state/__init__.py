@@ -33,6 +33,9 @@ Row = tuple[Any, ...]
 class Lease(Protocol):
     """Leave to serve a model, which one process has at a time."""
 
+    def require(self) -> None:
+        """Refuse to go on where it was lost, and another process may serve the model."""
+
     def release(self) -> None:
         """Give it back."""
 

@@ -112,6 +112,18 @@ class LockLease:
                 fix="stop that one first: two would count updates twice",
             )
 
+    def require(self) -> None:
+        """A lock goes with its connection."""
+        try:
+            self._connection.execute("SELECT 1")
+        except psycopg.Error:
+            self._connection.close()
+            raise FaultyEnvironment(
+                "the lock on a model was lost with its connection",
+                got="another process may serve the model by now",
+                fix="start this one again; what was answered is counted",
+            ) from None
+
     def release(self) -> None:
         """Let go of the lock, with its connection."""
         self._connection.close()

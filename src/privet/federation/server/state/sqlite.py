@@ -113,6 +113,10 @@ class FileLease:
                 fix="stop that one first: two would count updates twice",
             ) from None
 
+    def require(self) -> None:
+        """A lock on a file is not lost."""
+        assert self._file >= 0, "the lease was given back"
+
     def release(self) -> None:
         """Let go of the lock."""
         if self._file >= 0:
