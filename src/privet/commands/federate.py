@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from privet.commands.federate_client import client
+from privet.commands.federate_console import console
 from privet.commands.federate_operator import (
     apps_app,
     block,
@@ -39,7 +40,7 @@ federate_app = App(
     " its records.\n\nStart here: privet federate simulate flsys --data digits --clients 100"
     " --skew 0.3 --rounds 20 --out runs/together\n\nOr really: privet federate server fleet",
 )
-for served in (server, plan_app, apps_app, status, export, rollback, stop, block):
+for served in (server, plan_app, apps_app, status, console, export, rollback, stop, block):
     federate_app.command(served)
 federate_app.command(client)
 

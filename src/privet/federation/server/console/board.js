@@ -7,13 +7,14 @@ import { ModelCard } from "./model.js";
 import { clock, count, date } from "./words.js";
 
 const POLL_SECONDS = 5;
-const GATHER_SECONDS = 0.4; // so that a hundred updates at once are one question
+const GATHER_SECONDS = 0.2; // so that a hundred updates at once are one question
+const REST_SECONDS = 1; // between an answer and the next question, however much happens
 const LONGEST_WAIT = 15;
 const TOLD_SECONDS = 10; // those who hear the page are not told every update
 const NO_ACCESS = 401;
 
 export class Board {
-  #line; #refused; #cards = new Map(); #after = 0; #started = null; #streams = false;
+  #line; #refused; #cards = new Map(); #after = 0; #started = null; #streams = null;
   #answered = null; #asking = false; #again = false; #due = null; #timers = []; #told = "";
 
   /** `refused` is called if the key is not, or no more, the operator's. */
@@ -41,6 +42,7 @@ export class Board {
     clearTimeout(this.#due);
     forget();
     at("models").replaceChildren();
+    say(at("told"), "");
     at("board").hidden = at("link").hidden = true;
   }
 
@@ -69,10 +71,11 @@ export class Board {
   async #watch() {
     for (let wait = 1; !this.#line.over.signal.aborted; wait = Math.min(LONGEST_WAIT, 2 * wait)) {
       try {
+        if (this.#streams !== null) await this.refresh(); // a new process counts from the beginning
         await this.#line.watch(this.#after, (event) => this.#heard(event), () => {
           this.#streams = true;
           wait = 1;
-          this.refresh();
+          this.#linked("live");
         });
       } catch (error) {
         if (error instanceof Refused) this.#failed(error);
@@ -93,10 +96,11 @@ export class Board {
 
   #soon() {
     if (this.#due !== null) return;
+    const rest = REST_SECONDS - (Date.now() / 1000 - this.#answered);
     this.#due = setTimeout(() => {
       this.#due = null;
       this.refresh();
-    }, 1000 * GATHER_SECONDS);
+    }, 1000 * Math.max(GATHER_SECONDS, rest));
   }
 
   // -- what is shown ------------------------------------------------------------------------
@@ -104,7 +108,7 @@ export class Board {
   #show(status) {
     if (this.#line.over.signal.aborted) return;
     if (this.#started !== status.started) {
-      if (this.#started !== null) this.#after = 0; // another process counts from the beginning
+      this.#after = 0;
       this.#started = status.started;
     }
     this.#answered = Date.now() / 1000;
@@ -114,7 +118,7 @@ export class Board {
     this.#showModels(status.models);
     this.#showApps(status.apps);
     this.#showAway(status.turned_away);
-    this.#linked(this.#streams ? "live" : "polling");
+    if (this.#streams !== null) this.#linked(this.#streams ? "live" : "polling");
   }
 
   #failed(error) {

@@ -30,6 +30,7 @@ export function tell(event) {
   const refused = REFUSALS.has(event.kind);
   const list = at(refused ? "refusals" : "happenings");
   at(refused ? "no-refusals" : "no-happenings").hidden = true;
+  if (event.kind === "published") forgetOlderOf(event.model, list);
   list.prepend(line(event));
   while (list.children.length > MOST_LINES) list.lastElementChild.remove();
 }
@@ -42,8 +43,15 @@ export function forget() {
   }
 }
 
+/** Of each model the newest version is enough: the plots show the others. */
+function forgetOlderOf(model, list) {
+  [...list.children].find((line) => line.dataset.published === model)?.remove();
+}
+
 function line(event) {
-  const words = SAID[event.kind]?.(event) ?? `${event.kind} ${JSON.stringify(event)}`;
+  const known = Object.hasOwn(SAID, event.kind);
+  const words = known ? SAID[event.kind](event) : `${event.kind} ${JSON.stringify(event)}`;
   const moment = new Date(1000 * event.at).toISOString();
-  return el("li", {}, el("time", { datetime: moment }, clock(event.at)), el("span", {}, words));
+  const published = event.kind === "published" ? event.model : null;
+  return el("li", { "data-published": published }, el("time", { datetime: moment }, clock(event.at)), el("span", {}, words));
 }

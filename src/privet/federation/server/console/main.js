@@ -8,12 +8,14 @@ import { Line, Refused } from "./line.js";
 const KEPT = "privet-operator-key";
 const KEY = /^[A-Za-z0-9_-]{16,128}$/;
 const NO_ACCESS = 401;
+const AGAIN_SECONDS = 3;
 const WRONG = "This is not the operator's key of this server.";
 
 let board = null;
 
 async function enter(key) {
   only("loading");
+  say(at("loading"), "Asking the server…");
   const line = new Line(key);
   try {
     const status = await line.get("status");
@@ -23,9 +25,13 @@ async function enter(key) {
     board = new Board(line, () => leave("The server does not take this key any more."));
     board.begin(status);
   } catch (error) {
-    const wrong = error instanceof Refused && error.status === NO_ACCESS;
-    if (wrong) sessionStorage.removeItem(KEPT);
-    askForKey(wrong ? WRONG : `The server does not answer: ${error.message}. Try again.`);
+    if (error instanceof Refused && error.status === NO_ACCESS) {
+      sessionStorage.removeItem(KEPT);
+      askForKey(WRONG);
+    } else {
+      say(at("loading"), `No answer (${error.message}), trying again…`);
+      setTimeout(() => enter(key), 1000 * AGAIN_SECONDS);
+    }
   }
 }
 
@@ -43,8 +49,7 @@ function askForKey(why) {
   only("entry");
   const field = at("key");
   say(at("key-wrong"), why);
-  field.toggleAttribute("aria-invalid", why === WRONG);
-  if (why === WRONG) field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-invalid", String(why === WRONG));
   field.value = "";
   field.focus();
 }

@@ -7,6 +7,8 @@ import * as words from "./words.js";
 
 const MOST_ROWS = 20;
 const SOON = 10; // seconds to the deadline that are shown as few
+const TWO_PLOTS = 460; // pixels from which two plots stand side by side
+const GAP = 18;
 
 export class ModelCard {
   #name; #line; #changed; #standing = null; #received = 0; #drawn = ""; #parts = {};
@@ -17,6 +19,7 @@ export class ModelCard {
     this.#line = line;
     this.#changed = changed;
     this.element = this.#made();
+    new ResizeObserver(() => this.#standing !== null && this.#showPast()).observe(this.#parts.plots);
   }
 
   /** How the model stands now. */
@@ -36,7 +39,7 @@ export class ModelCard {
     const { state, deadline, now } = this.#standing;
     const runs = state === "open" && deadline !== null;
     const left = runs ? deadline - now - (performance.now() - this.#received) / 1000 : 0;
-    say(this.#parts.left, runs ? words.lasting(left) : "–");
+    say(this.#parts.left, runs ? words.lasting(left) : "");
     say(this.#parts.leftWords, runs ? "to the deadline" : state === "open" ? "no deadline" : "no round is open");
     this.#parts.left.classList.toggle("soon", runs && left < SOON);
   }
@@ -139,7 +142,7 @@ export class ModelCard {
       "Took part so far": words.count(s.devices_that_took_part),
       "Updates counted": words.count(s.accepted),
       "Updates refused": words.count(refused),
-      "Mean staleness": stale ? `${stale.staleness.toFixed(1)} versions` : "–",
+      "Staleness, last step": stale ? `${stale.staleness.toFixed(1)} versions` : "–",
       Accuracy: tried ? `${words.percent(tried.right / tried.tried)} (version ${tried.version})` : "–",
       "Rolled back": s.rolled_back ? `${words.count(s.rolled_back)} times` : "never",
     });
@@ -171,7 +174,7 @@ export class ModelCard {
     parts.spent.replaceChildren("ε ≤ ", el("strong", { class: "big number" }, spent), ` spent so far, of at most ${most}`);
     this.#fill("epsilon", p.spent_at_most, p.epsilon, `Spent epsilon of ${this.#name}`, text);
     facts(parts.terms, {
-      δ: String(p.delta),
+      δ: p.delta.toExponential(),
       Unit: p.unit,
       "Told apart": words.neighbours(p.neighbours, p.unit),
       ...spentByDevice(p),
@@ -192,20 +195,23 @@ export class ModelCard {
 
   #showPast() {
     const { history, reports, privacy } = this.#standing;
-    const last = history.at(-1);
-    const drawn = JSON.stringify([last?.round, history.length, reports]);
-    if (drawn === this.#drawn) return;
+    const room = this.#parts.plots.clientWidth;
+    const drawn = JSON.stringify([history.at(-1)?.round, history.length, reports, room]);
+    if (drawn === this.#drawn || room === 0) return;
     this.#drawn = drawn;
+    const two = room >= TWO_PLOTS;
+    const width = two ? (room - GAP) / 2 : room;
     const tried = reports.filter((row) => row.tried > 0);
+    this.#parts.plots.classList.toggle("two", two);
     this.#parts.plots.replaceChildren(
-      history.length ? updatesPlot(history) : empty("No round is over yet."),
-      tried.length ? accuracyPlot(tried) : empty(privacy === null
+      history.length ? updatesPlot(history, width) : empty("No round is over yet."),
+      tried.length ? accuracyPlot(tried, width) : empty(privacy === null
         ? "No device has reported an accuracy yet."
         : "Accuracy is not reported: what devices say of their records would not be accounted."),
-      ...(history.some((row) => row.staleness > 0) ? [stalenessPlot(history)] : []));
+      ...(history.some((row) => row.staleness > 0) ? [stalenessPlot(history, width)] : []));
     this.#parts.table.hidden = !history.length;
     const open = this.#parts.table.open;
-    this.#parts.table.replaceChildren(el("summary", {}, "The last rounds, in numbers"), roundsTable(history, this.#standing.epoch));
+    this.#parts.table.replaceChildren(el("summary", {}, "The last rounds, in numbers"), roundsTable(this.#name, history, this.#standing.epoch));
     this.#parts.table.open = open;
   }
 
@@ -279,13 +285,13 @@ function facts(list, values) {
   [...list.querySelectorAll("dd")].forEach((dd, i) => say(dd, values[names[i]]));
 }
 
-function roundsTable(history, epoch) {
+function roundsTable(name, history, epoch) {
   const cell = (text) => el("td", { class: "number" }, text);
   const rows = history.slice(-MOST_ROWS).reverse().map((row) => el("tr", {},
     cell(row.round), cell(words.clock(epoch + row.at)), cell(row.updates), cell(row.how), cell(row.version),
     cell(row.staleness.toFixed(1))));
   const heads = ["Round", "Over at", "Updates", "How", "Version", "Staleness"];
-  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The last rounds, in numbers" },
+  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `The last rounds of ${name}, in numbers` },
     el("table", { class: "rows" },
       el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
       el("tbody", {}, ...rows)));

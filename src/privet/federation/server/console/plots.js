@@ -1,9 +1,9 @@
-// Small plots of one model's past. Each says in words what it shows, for those who do not see it.
+// Small plots of one model's past, as wide in pixels as they are told. Each says in words what it
+// shows, for those who do not see it.
 
 import { draw, el } from "./dom.js";
 import { count, percent } from "./words.js";
 
-const WIDTH = 360;
 const HEIGHT = 118;
 const LEFT = 38;
 const RIGHT = 8;
@@ -12,9 +12,9 @@ const BOTTOM = 20;
 const MOST_DOTS = 40;
 
 /** Updates of each round; what did not become a version is hollow. */
-export function updatesPlot(history) {
+export function updatesPlot(history, width) {
   const most = niceAbove(Math.max(1, ...history.map((row) => row.updates)));
-  const frame = framed(history.length, 0, most, count, (i) => history[i].round);
+  const frame = framed(width, history.length, 0, most, count, (i) => history[i].round);
   const wide = frame.step;
   const bars = history.map((row, i) => {
     const y = frame.y(row.updates);
@@ -29,30 +29,30 @@ export function updatesPlot(history) {
   const less = history.some((row) => row.how === "too few" || row.how === "rejected");
   return figure("Updates by round", frame, bars,
     `${history.length} rounds; the last one, ${last.round}, had ${last.updates} updates and was ${last.how}.`,
-    less ? "Updates by round; hollow: no new version" : "Updates by round");
+    less ? "Updates by round (hollow: no step)" : "Updates by round");
 }
 
 /** Accuracy on the devices' held-out records, by version. */
-export function accuracyPlot(reports) {
+export function accuracyPlot(reports, width) {
   const values = reports.map((row) => row.right / row.tried);
   const low = Math.max(0, Math.floor(10 * Math.min(...values) - 0.5) / 10);
   const high = Math.min(1, Math.ceil(10 * Math.max(...values) + 0.5) / 10);
   const said = (i) => `version ${reports[i].version}: ${percent(values[i])} on ${reports[i].devices} devices`;
-  return linePlot("Accuracy by version, federated evaluation", values, low, high,
+  return linePlot("Accuracy by version, on the devices", width, values, low, high,
     (value) => `${Math.round(100 * value)} %`, (i) => reports[i].version, said);
 }
 
 /** How old, in versions, the updates of a round were. */
-export function stalenessPlot(history) {
+export function stalenessPlot(history, width) {
   const values = history.map((row) => row.staleness);
   const most = Math.max(1, ...values);
   const said = (i) => `round ${history[i].round}: ${values[i].toFixed(1)} versions old on average`;
-  return linePlot("Mean staleness by round, in versions", values, 0, Math.ceil(most),
+  return linePlot("Mean staleness by round", width, values, 0, Math.ceil(most),
     (value) => String(Math.round(10 * value) / 10), (i) => history[i].round, said);
 }
 
-function linePlot(title, values, low, high, label, name, said) {
-  const frame = framed(values.length, low, high, label, name);
+function linePlot(title, width, values, low, high, label, name, said) {
+  const frame = framed(width, values.length, low, high, label, name);
   const points = values.map((value, i) => `${frame.x(i)},${frame.y(value)}`);
   const shapes = [draw("polyline", { points: points.join(" "), class: "line" })];
   if (values.length <= MOST_DOTS) {
@@ -66,23 +66,23 @@ function linePlot(title, values, low, high, label, name, said) {
 }
 
 /** Axes: places of n things from left to right, and of values from low to high. */
-function framed(n, low, high, label, name) {
-  const step = (WIDTH - LEFT - RIGHT) / Math.max(n, 8);
+function framed(width, n, low, high, label, name) {
+  const step = (width - LEFT - RIGHT) / Math.max(n, 8);
   const x = (i) => LEFT + step * (i + 0.5);
   const y = (value) => HEIGHT - BOTTOM - ((value - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
   const lines = [low, (low + high) / 2, high].map((value) =>
-    draw("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value), class: "grid" }));
+    draw("line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value), class: "grid" }));
   const marks = [low, high].map((value) =>
     draw("text", { x: LEFT - 6, y: y(value) + 4, class: "mark end" }, label(value)));
   const ends = n > 1 ? [0, n - 1] : [0];
   const names = ends.map((i) =>
     draw("text", { x: x(i), y: HEIGHT - 4, class: "mark middle" }, name(i)));
-  return { step, x, y, shapes: [...lines, ...marks, ...names] };
+  return { width, step, x, y, shapes: [...lines, ...marks, ...names] };
 }
 
 function figure(title, frame, shapes, said, caption) {
   const drawing = draw("svg", {
-    viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}: ${said}`,
+    viewBox: `0 0 ${frame.width} ${HEIGHT}`, role: "img", "aria-label": `${title}: ${said}`,
   }, ...frame.shapes, ...shapes);
   return el("figure", {}, el("figcaption", {}, caption), drawing);
 }
@@ -90,5 +90,5 @@ function figure(title, frame, shapes, said, caption) {
 /** The next round number that is not smaller. */
 function niceAbove(value) {
   const unit = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 4, 5, 8, 10].map((k) => k * unit).find((nice) => nice >= value);
+  return [1, 1.2, 1.5, 2, 3, 4, 5, 6, 8, 10].map((k) => k * unit).find((nice) => nice >= value);
 }
