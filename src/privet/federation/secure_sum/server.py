@@ -3,10 +3,10 @@ r"""The server of a secure sum: collects what clients say, stage by stage, and e
     KEYS -> SHARES -> INPUTS -> AGREEMENT -> UNMASKING -> DONE
       \________\_________\__________\____________\______ GIVEN_UP, with fewer than t
 
-It draws nothing: the same messages, in the order in which they came, and the same calls of `close`
-lead to the same sum. Whoever keeps them can replay them, and `state` holds all of it, too. A
-message that was taken already is taken again without effect; another one of the same client is
-refused, and so is one of a stage that is over.
+It draws nothing that matters: the same messages, in the order in which they came, and the same
+calls of `close` lead to the same sum. Whoever keeps them can replay them, and `state` holds all of
+it, too. A message that was taken already is taken again without effect; another one of the same
+client is refused, and so is one of a stage that is over.
 
 Masked updates are added up as they come and not kept.
 """
