@@ -9,6 +9,7 @@ from privet.federation.local_work import LocalWork, Material, Teacher
 from privet.federation.one_by_one import OneByOne
 from privet.federation.phone import model as module
 from privet.federation.phone import sending
+from privet.federation.phone import standing as files
 from privet.federation.phone.conditions import Network
 from privet.federation.phone.stages import ARROWS, IN_A_ROUND, Stage
 from privet.federation.phone.standing import Standing, Ticket
@@ -132,7 +133,7 @@ class Killed(BaseException):
 def test_killed_at_any_write(bench, monkeypatch, place):
     """Every file that is written, before and after: the update counts once, and is the same."""
     writes = iter(range(10**6))
-    whole = module.files.write
+    whole = files.write
 
     def dying(path, standing):
         number = next(writes)
@@ -142,7 +143,7 @@ def test_killed_at_any_write(bench, monkeypatch, place):
         if number == place // 2:
             raise Killed
 
-    monkeypatch.setattr(module.files, "write", dying)
+    monkeypatch.setattr(files, "write", dying)
     fates = {}
     for _ in range(100):
         try:

@@ -13,6 +13,7 @@ training.py     one client's lesson, in slices
 line.py         HTTP: what can go wrong, and which server is believed
 talking.py      messages, versions, updates; trusting.py: keys and signatures
 shared.py       what all models of a phone share; sending.py: an update in parts
+at_hand.py      what a phone has of a model: versions, where it stands
 model.py        one model on one phone: one short action after the other
 hub.py          all models of a phone: turns, evaluation, answers for apps
 clock.py        the wall's, or one that runs faster

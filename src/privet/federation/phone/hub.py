@@ -84,7 +84,7 @@ class Phone:
             raise InputError("no version of the model is here yet", got=model)
         with self._answering:
             asked.uses += 1
-            return scores(asked.network, asked.weights(asked.standing.version), x)
+            return _answered(asked, x)
 
     def _refresh(self, now: float) -> None:
         """Apps that use a model get its newest version also where the phone does not train it."""
@@ -125,3 +125,14 @@ class Phone:
         name = self._next_in_turn()
         if name is not None:
             self._due[name] = now
+
+
+def _answered(model: ModelOnPhone, x: Tensor) -> Tensor:
+    """By the newest version; once more, if it was replaced just now."""
+    version = model.standing.version
+    try:
+        return scores(model.network, model.weights(version), x)
+    except InputError:
+        if model.standing.version == version:
+            raise
+    return scores(model.network, model.weights(model.standing.version), x)

@@ -7,32 +7,22 @@ the server is asked for again even after the deadline, so the phone learns what 
 """
 
 import json
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, final
-
-from torch import nn
+from typing import Final, final
 
 from privet.federation import wire
-from privet.federation.phone import standing as files
+from privet.federation.phone.at_hand import ModelAtHand
 from privet.federation.phone.conditions import Conditions
 from privet.federation.phone.line import Declined, Unreachable, wait_of
 from privet.federation.phone.records import Records
 from privet.federation.phone.sending import chunk_of, send_anew, send_some
 from privet.federation.phone.shared import Shared
 from privet.federation.phone.stages import IN_A_ROUND, Stage
-from privet.federation.phone.standing import Standing, Ticket
-from privet.federation.phone.storage import append, digest_of_file, own_folder, save_tensors
+from privet.federation.phone.standing import Ticket
+from privet.federation.phone.storage import append, digest_of_file, save_tensors
 from privet.federation.phone.summing import Summing
-from privet.federation.phone.training import (
-    Course,
-    Lessons,
-    network_of,
-    size_of,
-    tried,
-)
+from privet.federation.phone.training import Course, Lessons
 from privet.federation.secure_sum import Refused
 
 LOOK_AGAIN: Final = 60.0  # seconds of its clock until a phone looks at itself again, at the latest
@@ -40,12 +30,11 @@ REST_AFTER_NO: Final = 60.0  # seconds of the wall after a request that the serv
 MOST_REPAIRS: Final = 3  # of an update that does not arrive as it was sent
 UPDATE: Final = "update.safetensors"
 SUM: Final = "sum.json"
-STATE: Final = "state.json"
 TOLD: Final = "told.jsonl"
 
 
 @final
-class ModelOnPhone:
+class ModelOnPhone(ModelAtHand):
     """One model.
 
     Args:
@@ -56,13 +45,8 @@ class ModelOnPhone:
     """
 
     def __init__(self, offer: wire.Offer, folder: Path, records: Records, shared: Shared) -> None:
-        self.offer, self.folder = offer, own_folder(folder)
-        self.records, self.shared = records, shared
-        self.name = offer.model
+        super().__init__(offer, folder, records, shared)
         self.uses = 0
-        self.network: nn.Module = network_of(offer)
-        self.size = size_of(self.network)
-        self.standing = files.read(self.folder / STATE)
         self._lessons = Lessons(
             network=self.network, records=records, client=shared.client, seed=shared.seed
         )
@@ -87,10 +71,6 @@ class ModelOnPhone:
         """Whether the server says that training is over, and nothing is left to do."""
         return self.standing.over and self.standing.stage is Stage.IDLE
 
-    def weights(self, version: int) -> Path:
-        """The file of a version."""
-        return self.folder / f"weights-{version}.safetensors"
-
     def act(self, now: float) -> float:
         """One action; when to be called again."""
         try:
@@ -103,32 +83,6 @@ class ModelOnPhone:
             return self._later(now, str(error), error.retry_after)
         except Declined as error:
             return self._declined(now, error)
-
-    def fetch(self, version: int) -> None:
-        """Have this version here; older ones go."""
-        path = self.weights(version)
-        url = f"v1/models/{self.name}/versions/{version}"
-        held = self.standing.ticket
-        if held is not None and held.base_version == version:
-            url = held.get_url
-        self.shared.server.fetch(self.name, version, url, path, weights=self.size)
-        self._keep(version=version)
-        kept = {path, *(() if held is None else [self.weights(held.base_version)])}
-        for old in set(self.folder.glob("weights-*")) - kept:
-            old.unlink(missing_ok=True)
-
-    def refresh(self, now: float) -> None:
-        """Have the newest version here for the apps that use it; between rounds, where it may."""
-        if self.standing.stage in IN_A_ROUND or not self.shared.policies.downloads(
-            self.shared.surroundings.at(now)
-        ):
-            return
-        try:
-            for offer in self.shared.server.offers():
-                if offer.model == self.name and offer.version > self.standing.version:
-                    self.fetch(offer.version)
-        except (Unreachable, Declined) as error:
-            self._say("declined", why=str(error))
 
     # Every stage's action: what it does, and when it is to be looked at again.
 
@@ -303,30 +257,6 @@ class ModelOnPhone:
         self._began = 0.0
         self._to(Stage.STORED, sha256=digest_of_file(path), took=took)
 
-    def _try(self, version: int) -> None:
-        """Federated evaluation, where the model asks for it; once for each version."""
-        if not self.offer.tries or self.standing.tried_version >= version:
-            return
-        right = tried(self.network, self.weights(version), self.records, tries=self.offer.tries)
-        if right is not None:
-            self._report(version, right)
-        self._keep(tried_version=version)
-
-    def _report(self, version: int, right: int) -> None:
-        """Nothing hangs on it: a server that does not want it is left alone."""
-        tries = self.offer.tries
-        try:
-            self.shared.server.report(self.name, version=version, tried=tries, right=right)
-        except Declined as no:
-            self._say("declined", why=str(no))
-
-    def _try_last_version(self) -> None:
-        for offer in self.shared.server.offers():
-            if offer.model == self.name:
-                if offer.version > self.standing.version:
-                    self.fetch(offer.version)
-                self._try(offer.version)
-
     def _note(self, held: Ticket, outcome: wire.Outcome) -> None:
         """What the phone was told, for ever; the same line twice is one answer heard twice."""
         facts = {
@@ -377,19 +307,6 @@ class ModelOnPhone:
         """When something may have changed; never now, or the phone would not sleep."""
         change = self.shared.surroundings.next_change(now)
         return max(now + 1e-3, min(change, now + LOOK_AGAIN))
-
-    def _to(self, stage: Stage, **changes: Any) -> None:
-        self._keep_as(self.standing.to(stage, **changes))
-
-    def _keep(self, **changes: Any) -> None:
-        self._keep_as(replace(self.standing, **changes))
-
-    def _keep_as(self, standing: Standing) -> None:
-        files.write(self.folder / STATE, standing)
-        self.standing = standing
-
-    def _say(self, event: str, **facts: Any) -> None:
-        self.shared.watch(event, {"model": self.name, "at": time.time()} | facts)
 
 
 def _why(outcome: wire.Outcome) -> str:
