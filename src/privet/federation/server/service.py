@@ -21,7 +21,7 @@ from privet.federation.server.keys import ServerKeys
 from privet.federation.server.limits import Buckets
 from privet.federation.server.office import Office
 from privet.federation.server.plan import ModelPlan
-from privet.federation.server.state import State
+from privet.federation.server.state import Fate, State
 from privet.federation.server.store import Store
 from privet.federation.server.uploads import Uploads
 from privet.federation.wire import (
@@ -41,10 +41,11 @@ Opens = Callable[[ModelPlan], ModelHost]
 DEVICE_RATE: Final = 20.0
 ADDRESS_RATE: Final = 200.0
 TOLD_RATE: Final = 5.0
-HOUSEKEEPING_SECONDS: Final = 60.0
+HOUSEKEEPING_SECONDS: Final = 300.0
+UPDATES: Final = "updates/"
 ASK_AGAIN: Final = 3600.0
 THREADS: Final = 32  # that wait for the database while the event loop goes on
-MOST_TICKETS: Final = 100_000  # whose model is known without asking the state
+MOST_TICKETS: Final = 100_000  # of which something is known without asking the state
 
 LOG: Final = logging.getLogger("privet.server")
 
@@ -88,6 +89,7 @@ class Service:
         self.refusals: Counter[str] = Counter()
         self._told = Buckets(TOLD_RATE)
         self._models: OrderedDict[str, str] = OrderedDict()  # by ticket
+        self._decided: OrderedDict[str, str] = OrderedDict()  # the same of those that are
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._planning = asyncio.Lock()
         self.office = Office(self, state)
@@ -156,9 +158,7 @@ class Service:
         given = await desk.ready(caller.name, message)
         if not isinstance(given, Given):
             return self._denied(caller, model, given.reason, given.retry_after)
-        self._models[given.ticket] = model
-        if len(self._models) > MOST_TICKETS:
-            self._models.popitem(last=False)
+        self._note(self._models, given.ticket, model)
         self.happenings.tell("ready", model=model, device=caller.name, round=given.round)
         return self._accepted(desk, given)
 
@@ -168,11 +168,18 @@ class Service:
         if model is None or model not in self.desks:
             return Outcome(accepted=False, reason=Reason.UNKNOWN)
         decision = await self.desks[model].commit(ticket, caller.name, sha256)
+        if decision.accepted or decision.reason not in (Reason.BROKEN, Reason.UNKNOWN):
+            self._note(self._decided, ticket, model)
         if decision.accepted:
             self.happenings.tell("accepted", model=model, device=caller.name)
         else:
             self.happenings.tell("refused", model=model, device=caller.name, reason=decision.reason)
         return Outcome(accepted=decision.accepted, reason=decision.reason)
+
+    def require_undecided(self, ticket: str) -> None:
+        """Refuse an upload that could not count any more; what is forgotten here is tidied up."""
+        if ticket in self._decided:
+            raise Refused(CONFLICT, "decided", "it is decided whether this update counts")
 
     async def sum_step(self, ticket: str, caller: Caller) -> SumStep:
         """Where a secure sum stands, to a device with a ticket."""
@@ -224,6 +231,12 @@ class Service:
             longest=desk.host.plan.longest_summed if desk.host.plan.secure_sum else None,
         )
 
+    @staticmethod
+    def _note(tickets: OrderedDict[str, str], ticket: str, model: str) -> None:
+        tickets[ticket] = model
+        if len(tickets) > MOST_TICKETS:
+            tickets.popitem(last=False)
+
     async def _model_of(self, ticket: str) -> str | None:
         found = await asyncio.to_thread(self._state.ticket, ticket)
         return None if found is None else found.model
@@ -251,9 +264,20 @@ class Service:
         while True:
             await asyncio.sleep(HOUSEKEEPING_SECONDS)
             try:
-                await asyncio.to_thread(self.identity.forget_nonces)
+                await asyncio.to_thread(self.tidy)
             except Exception:
                 LOG.exception("a fault in housekeeping")
+
+    def tidy(self) -> None:
+        """Forget nonces that are too old to matter, and uploads that nothing waits for any more.
+
+        A phone may put an update again after it was decided, as long as its URL holds.
+        """
+        self.identity.forget_nonces()
+        for key in self._store.list(UPDATES):
+            ticket = self._state.ticket(key.rpartition("/")[2])
+            if ticket is None or ticket.fate is not Fate.OUT:
+                self._store.delete(key)
 
 
 def opener(

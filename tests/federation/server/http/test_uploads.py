@@ -46,10 +46,30 @@ def test_an_update_that_was_put_is_committed(phone, accepted, started):
     assert started.store.get(key) == CONTENT
 
 
-def test_an_update_with_a_wrong_digest_does_not_count(phone, accepted):
+def test_an_update_with_a_wrong_digest_does_not_count_but_may_be_sent_again(phone, accepted):
+    put(phone, accepted, CONTENT[:-1])
+    assert phone.commit(accepted["ticket"], CONTENT).json()["accepted"] is False
+    assert put(phone, accepted, CONTENT).status_code == 204
+    assert phone.commit(accepted["ticket"], CONTENT).json()["accepted"] is True
+
+
+def test_nothing_is_put_after_the_decision(phone, accepted, started):
     put(phone, accepted, CONTENT)
-    answer = phone.commit(accepted["ticket"], CONTENT + b"!")
-    assert answer.json()["accepted"] is False
+    phone.commit(accepted["ticket"], CONTENT)
+    answer = put(phone, accepted, b"another")
+    assert (answer.status_code, answer.json()["error"]) == (409, "decided")
+    assert started.store.get(f"updates/har/1/{accepted['ticket']}") == CONTENT
+
+
+def test_uploads_that_nothing_waits_for_are_tidied_up(phone, accepted, started, make_phone):
+    put(phone, accepted, CONTENT)
+    other = make_phone().enter()
+    waiting = other.ready().json()
+    put(other, waiting, CONTENT[:100])
+    phone.commit(accepted["ticket"], CONTENT)
+    started.store.put("updates/har/1/" + "u" * 22, b"of a ticket that nobody knows")
+    started.service.tidy()
+    assert list(started.store.list("updates/")) == [f"updates/har/1/{waiting['ticket']}"]
 
 
 def test_an_update_in_parts(phone, accepted):

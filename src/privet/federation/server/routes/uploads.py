@@ -34,6 +34,7 @@ async def put(
     """An update, or the rest of it: Content-Range says which part."""
     key = upload_key(model, number, ticket)
     service.keys.check_upload(key, expires, most, signature)
+    service.require_undecided(ticket)
     headers = request.headers
     part = Part.announced(
         headers.get("content-range"), headers.get("content-length"), headers.get("repr-digest")
