@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -43,7 +44,7 @@ def postgres():
         _wait_for(folder / ".s.PGSQL.5432", server)
         yield f"host={folder} user=privet"
     finally:
-        server.terminate()
+        server.send_signal(signal.SIGINT)  # at once, whoever is still connected
         server.wait(30)
         shutil.rmtree(folder, ignore_errors=True)
 

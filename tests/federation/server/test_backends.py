@@ -117,9 +117,7 @@ def test_a_database_that_was_restarted_is_used_again(database):
 
     state = PostgresState(database)
     with psycopg.connect(database, autocommit=True) as connection:
-        others = (
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-        )
+        others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         mine = "pid <> pg_backend_pid() AND datname = current_database()"
         connection.execute(f"{others} WHERE {mine}")
     with pytest.raises(psycopg.OperationalError):
