@@ -345,6 +345,14 @@ def test_numbers_come_without_a_reload_when_an_update_counts(two_models, window)
     assert window.complaints == []
 
 
+def test_the_stream_alone_brings_the_numbers(two_models, open_window):
+    window = open_window()
+    window.page.add_init_script("window.setInterval = () => 0")  # nothing is asked again and again
+    window.open().sign_in().is_live()
+    assert give(two_models.phone("p"), "har")
+    window.sees(window.card("har"), "1 update; a step needs 3")
+
+
 def test_nothing_is_asked_of_anybody_else_and_the_key_is_in_no_address(two_models, window):
     give(two_models.phone("p"), "har")
     window.sees(window.card("har"), "1 update;")
