@@ -4,6 +4,7 @@
     lineage   which data set came from which
     caps      (epsilon, delta) and the Renyi order fixed with it
     runs      one planned mechanism each: its step, how many steps were planned, charged, redone
+    participations  of a run whose units select themselves: how often each was in it (keyed digests)
 
 A step here is what is charged at once: one *turn* of a unit. Where a sampler gives every unit its
 turn once in a cycle of training steps, the whole cycle is one. A search is one, with all its runs.
@@ -60,6 +61,9 @@ CREATE TABLE IF NOT EXISTS runs (
     planned INTEGER NOT NULL, charged INTEGER NOT NULL DEFAULT 0,
     redone INTEGER NOT NULL DEFAULT 0, status TEXT NOT NULL DEFAULT 'open',
     started TEXT NOT NULL, adjacency TEXT NOT NULL DEFAULT 'add-remove');
+CREATE TABLE IF NOT EXISTS participations (
+    run TEXT NOT NULL, unit BLOB NOT NULL, times INTEGER NOT NULL,
+    PRIMARY KEY (run, unit)) WITHOUT ROWID;
 """
 
 
@@ -326,6 +330,26 @@ class Ledger:
         with self._transaction(durable=True):
             self.run(run_id)
             self._db.execute("UPDATE runs SET status = 'settled' WHERE id = ?", (run_id,))
+
+    def note_participations(self, run_id: str, times: Mapping[str, int]) -> None:
+        """How often units, by name, were in a run so far; to say it again is harmless."""
+        rows = [(run_id, self.unit_digest(name), n) for name, n in times.items()]
+        with self._transaction():
+            self._db.executemany(
+                "INSERT INTO participations VALUES (?, ?, ?) ON CONFLICT (run, unit)"
+                " DO UPDATE SET times = MAX(times, excluded.times)",
+                rows,
+            )
+
+    def participations(self, run_id: str) -> dict[bytes, int]:
+        """How often each unit was in a run, by its digest."""
+        return dict(self._all("SELECT unit, times FROM participations WHERE run = ?", run_id))
+
+    def unit_digest(self, name: str) -> bytes:
+        """What stands for a unit's name here, and tells nothing of it without the key."""
+        return hashlib.blake2b(
+            f"unit|{name}".encode(), key=self.digest_key, digest_size=32
+        ).digest()
 
     def run(self, run_id: str) -> RunRecord:
         """One run by its id."""

@@ -1,5 +1,7 @@
 """The state machine: every transition, under faults; carry-over; exactly once; resume."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from privet.errors import InputError
 from privet.federation import Capped, Coordinator, Sampled, Update, UserPrivacy, rule_named
 from privet.federation.coordinator import Accept, Answer, Closing
+from privet.federation.gathering import Kept
 from privet.privacy.randomness import SecretStream
 
 START = torch.zeros(3)
@@ -234,6 +237,39 @@ def test_no_secure_sum_of_what_is_not_a_sum_of_one_round(rule: str) -> None:
         Coordinator(START, rule_named(rule), rounds=1, secure_sum=True)
 
 
+@pytest.mark.parametrize(
+    ("rule", "options", "participation"),
+    [
+        ("fedavg", {"rate": 0.1, "patient": True}, Sampled(rate=0.1, steps=3)),
+        ("flsys", {"quorum": 0}, Capped(times=2)),
+    ],
+)
+def test_no_secure_sum_where_staying_away_is_proved_to_go_unnoticed(
+    rule: str, options: dict[str, float], participation: Capped | Sampled
+) -> None:
+    """One client fewer than the threshold, and the sum of all others is gone: no clip bounds it."""
+    facts = {
+        "rounds": 2,
+        "privacy": UserPrivacy(clip=1.0, multiplier=1.0, participation=participation, divisor=4.0),
+        "stream": SecretStream(bytes(32)),
+    }
+    Coordinator(START, rule_named(rule, **options), **facts)
+    with pytest.raises(InputError, match="by the clock alone"):
+        Coordinator(START, rule_named(rule, **options), secure_sum=True, **facts)
+    cohort = rule_named("fedavg", cohort=4)
+    Coordinator(
+        START,
+        cohort,
+        secure_sum=True,
+        **facts
+        | {
+            "privacy": UserPrivacy(
+                clip=1.0, multiplier=1.0, participation=Capped(times=2), divisor=4.0
+            )
+        },
+    )
+
+
 EVENTS = st.lists(
     st.tuples(st.sampled_from("abcd"), st.floats(-2, 2), st.integers(0, 2), st.floats(0.1, 9)),
     min_size=4,
@@ -302,3 +338,171 @@ def test_a_clients_steps_are_apart_in_sums_not_in_rounds_that_came_to_nothing() 
     )
     again.restore(coordinator.state())
     assert [again.ask(client) for client in "ab"] == [too_soon, yes]
+
+
+class TestRollingBack:
+    def test_earlier_weights_are_the_newest_version_and_nothing_that_waits_counts(self) -> None:
+        c = _coordinator(seconds=10.0, quorum=2)
+        c.receive(_update("a", 1.0), 1.0)
+        c.receive(_update("b", 1.0), 1.0)
+        c.advance(10.0)
+        c.receive(_update("a", 50.0, version=1), 11.0)
+        closed = c.roll_back(START, 12.0)
+        assert (closed.how, closed.version, closed.updates, closed.time) == (
+            *(Closing.ROLLED_BACK, 2, 1, 12.0),
+        )
+        assert torch.equal(c.weights, START)
+        assert (c.count, c.deadline, c.rolled_back) == (0, 22.0, 1)
+        for client, value in (("a", 2.0), ("b", 4.0)):  # a may come again
+            assert c.receive(_update(client, value, version=2), 13.0)[0] is Answer.ACCEPTED
+        c.advance(22.0)
+        torch.testing.assert_close(c.weights, torch.full((3,), 3.0))
+
+    def test_no_update_of_what_was_rolled_back_is_taken_however_stale_it_may_be(self) -> None:
+        c = _coordinator("fedbuff", buffer=1, stale=9)
+        c.receive(_update("a", 1.0), 1.0)
+        c.roll_back(START, 2.0)
+        assert c.would_take("b", 0) is Answer.STALE
+        assert c.would_take("b", 1) is Answer.STALE
+        assert c.would_take("b", 2) is Answer.ACCEPTED
+        other = _coordinator("fedbuff", buffer=1, stale=9)
+        other.restore(c.state())
+        assert other.would_take("b", 1) is Answer.STALE
+
+    def test_the_memory_of_the_servers_step_goes_with_it(self) -> None:
+        one, two = _coordinator("fedadam", cohort=1), _coordinator("fedadam", cohort=1)
+        one.invite({"a"})
+        one.receive(_update("a", 9.0), 1.0)
+        one.roll_back(START, 2.0)
+        for c in (one, two):
+            c.invite({"a"})
+            c.receive(_update("a", 1.0, version=c.version), 3.0)
+        assert torch.equal(one.weights, two.weights)
+
+    def test_whoever_took_part_has_done_so(self) -> None:
+        c = _private(times=1)
+        c.receive(_update("a", 1.0), 1.0)
+        c.roll_back(START, 2.0)
+        assert c.ask("a") is Answer.SPENT
+        c.advance(12.0)
+        assert (c.sums, c.round, c.rolled_back) == (1, 2, 1)
+
+    def test_weights_of_another_model_are_refused(self) -> None:
+        with pytest.raises(InputError, match="another model"):
+            _coordinator().roll_back(torch.zeros(4), 1.0)
+
+
+class TestSums:
+    def _summing(self, **options: float) -> Coordinator:
+        rule = rule_named("flsys", seconds=10.0, **options)
+        return Coordinator(START, rule, rounds=5, secure_sum=True)
+
+    def test_a_sum_is_worth_its_clients(self) -> None:
+        c, single = self._summing(quorum=3), _coordinator(seconds=10.0, quorum=3)
+        assert c.receive_sum(torch.full((3,), 4.0), ["a", "b"], 0, 1.0) == (Answer.ACCEPTED, None)
+        assert c.count == 2
+        c.receive_sum(torch.full((3,), 5.0), ["c"], 0, 2.0)
+        for client, value in (("a", 1.0), ("b", 3.0), ("c", 5.0)):
+            single.receive(_update(client, value), 3.0)
+        assert [c.advance(10.0), torch.equal(c.weights, START)] == [single.advance(10.0), False]
+        torch.testing.assert_close(c.weights, single.weights)
+
+    @pytest.mark.parametrize(
+        ("clients", "version", "answer"),
+        [(["b", "a"], 0, Answer.REPEATED), (["b"], 1, Answer.STALE), (["b"], -1, Answer.STALE)],
+    )
+    def test_with_one_client_that_may_not_the_whole_sum_is_refused(
+        self, clients: list[str], version: int, answer: Answer
+    ) -> None:
+        c = self._summing()
+        c.receive_sum(torch.ones(3), ["a"], 0, 1.0)
+        before = c.state()["gathering"]["total"]
+        assert c.receive_sum(torch.ones(3), clients, version, 2.0) == (answer, None)
+        assert torch.equal(c.state()["gathering"]["total"], before)
+        assert c.ask("b") is Answer.ACCEPTED
+
+    @pytest.mark.parametrize(
+        ("total", "clients", "words"),
+        [
+            (torch.ones(3), [], "no clients"),
+            (torch.ones(3), ["a", "a"], "one twice"),
+            (torch.ones(4), ["a"], "does not fit"),
+            (torch.full((3,), float("inf")), ["a"], "not a number"),
+        ],
+    )
+    def test_what_is_no_sum_is_refused(
+        self, total: torch.Tensor, clients: list[str], words: str
+    ) -> None:
+        with pytest.raises(InputError, match=words):
+            self._summing().receive_sum(total, clients, 0, 1.0)
+
+    def test_sums_and_single_updates_do_not_mix(self) -> None:
+        with pytest.raises(InputError, match="only sums are taken"):
+            self._summing().receive(_update("a", 1.0), 1.0)
+        with pytest.raises(InputError, match="single updates are taken"):
+            _coordinator().receive_sum(torch.ones(3), ["a"], 0, 1.0)
+
+    def test_a_private_sum_has_caps_noise_and_divisor_and_is_not_clipped_again(self) -> None:
+        privacy = UserPrivacy(clip=1.0, multiplier=1.0, participation=Capped(times=1), divisor=4.0)
+
+        def made(*, secure_sum: bool) -> Coordinator:
+            made = Coordinator(
+                START,
+                rule_named("fedavg", cohort=4, seconds=10.0),
+                rounds=3,
+                privacy=privacy,
+                stream=SecretStream(bytes(32)),
+                secure_sum=secure_sum,
+            )
+            made.invite(set("abcd"))
+            return made
+
+        c, single = made(secure_sum=True), made(secure_sum=False)
+        for client in "abcd":
+            single.receive(_update(client, 0.5), 1.0)
+        _, closed = c.receive_sum(torch.full((3,), 2.0), list("abcd"), 0, 1.0)  # norm 3.5 in all
+        assert closed is not None
+        for coordinator in (c, single):
+            assert coordinator.version == 1
+            coordinator.invite({"a"})
+            assert coordinator.ask("a") is Answer.SPENT
+        torch.testing.assert_close(c.weights, single.weights)  # the noise is of the sum
+
+
+def test_a_revision_keeps_what_was_gathered_and_changes_when_there_is_a_step() -> None:
+    c = _coordinator(seconds=10.0, quorum=3)
+    c.receive(_update("a", 1.0), 1.0)
+    c.revise(rule_named("flsys", seconds=20.0, quorum=1, server_rate=2.0), rounds=4)
+    assert c.advance(10.0) is None
+    c.advance(20.0)
+    assert (c.version, c.rounds) == (1, 4)
+    torch.testing.assert_close(c.weights, torch.full((3,), 2.0))
+    with pytest.raises(InputError, match="another rule"):
+        c.revise(rule_named("fedavg"), rounds=4)
+
+
+def test_a_private_revision_still_divides_by_what_was_said() -> None:
+    c, other = _private(times=2), _private(times=2)
+    for coordinator in (c, other):
+        coordinator.receive(_update("a", 0.3), 1.0)
+    c.revise(rule_named("flsys", seconds=30.0, quorum=0), rounds=10)
+    c.advance(30.0)
+    other.advance(10.0)
+    assert torch.equal(c.weights, other.weights)
+    with pytest.raises(InputError, match="privacy for the user"):
+        other.revise(replace(other.rule, gathering=lambda _: Kept(mean_of_rows)), rounds=10)
+
+
+def mean_of_rows(rows: torch.Tensor) -> torch.Tensor:
+    return rows.mean(0)
+
+
+def test_a_round_that_is_reopened_lasts_its_whole_time() -> None:
+    c = _coordinator(seconds=10.0)
+    c.receive(_update("a", 1.0), 1.0)
+    c.reopen(500.0)
+    assert c.advance(509.0) is None
+    assert c.advance(510.0) is not None
+    assert c.version == 1
+    c.reopen(0.0)
+    assert c.deadline == 520.0  # never back

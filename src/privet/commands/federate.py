@@ -6,6 +6,17 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from privet.commands.federate_client import client
+from privet.commands.federate_console import console
+from privet.commands.federate_operator import (
+    apps_app,
+    block,
+    export,
+    plan_app,
+    rollback,
+    status,
+    stop,
+)
 from privet.commands.federate_options import (
     Population,
     PopulationOptions,
@@ -18,6 +29,7 @@ from privet.commands.federate_options import (
     Work,
     WorkOptions,
 )
+from privet.commands.federate_server import server
 from privet.commands.options import given
 from privet.commands.screen import DataDir, Json, out, print_json, print_listing, step_bar
 from privet.commands.subjects import reference_to
@@ -26,8 +38,11 @@ federate_app = App(
     name="federate",
     help="Many clients learn one model together; epsilon, if asked for, protects a client with all"
     " its records.\n\nStart here: privet federate simulate flsys --data digits --clients 100"
-    " --skew 0.3 --rounds 20 --out runs/together",
+    " --skew 0.3 --rounds 20 --out runs/together\n\nOr really: privet federate server fleet",
 )
+for served in (server, plan_app, apps_app, status, console, export, rollback, stop, block):
+    federate_app.command(served)
+federate_app.command(client)
 
 
 @federate_app.command

@@ -60,6 +60,19 @@ TIMES_ARE_SHOWN: Final = (
 MADE_UP_CLIENTS: Final = "records were dealt out to clients; a client is protected as it was dealt"
 PUBLIC_POOL: Final = "the records that all clients are given are public: {statement}"
 
+SERVED: Final = "served"  # the field of a federation that was no simulation, but a server
+SUMS_ARE_SEEN: Final = (
+    "the server sees sums of cohorts without noise, and adds it; every device clips its update"
+)
+ONE_DEVICE: Final = (
+    "every device is one person, and no person has two: what is protected is a device"
+)
+WORLD_APART: Final = (
+    "when the server was up, whom it let in, and what its operator did followed from no record and"
+    " from no device's coming, or from what was published alone"
+)
+OWN_KEYS: Final = "every device keeps its key: nobody takes part in another's name"
+
 SMALLER_TASKS: Final = "how large tasks are, and that there are more, does not depend on records"
 
 
@@ -98,9 +111,13 @@ def _of_this_one(trust: Mapping[str, Any]) -> Iterator[str]:
 
 def _of_a_federation(trust: Mapping[str, Any]) -> Iterator[str]:
     facts = trust[FEDERATION]
-    yield from (TRUSTED_SERVER, OWN_RECORDS_ALONE)
+    served = facts.get(SERVED, {})
+    yield SUMS_ARE_SEEN if served.get("secure_sum") else TRUSTED_SERVER
+    yield OWN_RECORDS_ALONE
     if facts.get("trace_file"):
         yield KEPT_TRACES
+    if SERVED in facts:
+        yield from (ONE_DEVICE, WORLD_APART, OWN_KEYS)
     if not facts["by_clock"]:
         yield TIMES_ARE_SHOWN
     if trust["provenance"]["init_seed"] is None:

@@ -280,15 +280,26 @@ def provenance(
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Where a release comes from: the entry of `trust.json`."""
+    digest = ledger.commitment(set_digest(data, ledger.digest_key), run_id, facts=data_facts(data))
+    return provenance_of(model, digest=digest, run_id=run_id, init_seed=init_seed, config=config)
+
+
+def provenance_of(
+    model: nn.Module,
+    *,
+    digest: str,
+    run_id: str,
+    init_seed: int | None,
+    config: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The same, where `digest` stands for the data."""
     return {
         **{name: version(name) for name in ("privet", "torch", "dp-accounting")},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "init_seed": init_seed,
-        "data_digest": ledger.commitment(
-            set_digest(data, ledger.digest_key), run_id, facts=data_facts(data)
-        ),
+        "data_digest": digest,
         "run": run_id,
         "model": _model_summary(model),
         "config": dict(config),

@@ -20,6 +20,8 @@ def require_allowed(
     if secure_sum:
         _require_summable(rule, gathering)
     if privacy is not None:
+        if secure_sum:
+            _require_given_up_unnoticed(rule)
         _require_private(rule, gathering, privacy)
         if isinstance(privacy.participation, Sampled):
             _require_sampled(rule, privacy.participation, rounds)
@@ -39,6 +41,22 @@ def _require_summable(rule: Rule, gathering: Gathering) -> None:
             got="updates of several versions in one sum",
             expected="a cohort of one round, whose masks cancel",
             fix="fedavg, fedprox, fedadam or flsys",
+        )
+
+
+def _require_given_up_unnoticed(rule: Rule) -> None:
+    """A secure sum of too few is given up: then one client decides on all others' updates.
+
+    Where rounds end by the clock alone it is proved that a client may come or stay away. By that
+    neighbour the sum of a whole cohort could be there or not. Elsewhere it is proved that its
+    update may be blank, and then the same rounds are given up.
+    """
+    if rule.pacing.by_clock:
+        raise InputError(
+            f"secure aggregation and privacy with '{rule.name}' that ends by the clock alone",
+            got="rounds that are given up where one client stays away",
+            expected="rounds for which it is not proved that a client may stay away unnoticed",
+            fix="fedavg, fedprox or fedadam with a cohort of a size",
         )
 
 

@@ -1,12 +1,12 @@
 """What a release says that was learned by a federation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 import dp_accounting as dp
 
-from privet.data.dataset import Dataset
+from privet.data.dataset import LearnedFact
 from privet.engine.assumptions import assumptions_of
 from privet.engine.handover import (
     KNOWN_NOISE,
@@ -15,7 +15,9 @@ from privet.engine.handover import (
     provenance,
     release_config,
 )
+from privet.federation.coordinator import Coordinator
 from privet.federation.running import Federation
+from privet.federation.settings import FederationSettings
 from privet.federation.user_privacy import UserPrivacy
 from privet.guarantee import Basis, Privacy
 from privet.ledger import Ledger
@@ -34,17 +36,17 @@ def stated(federation: Federation, *, ledger: Ledger, run_id: str, secret: bool)
     """The release with its card; without an epsilon where the noise is not secret."""
     data, settings, privacy = federation.data, federation.settings, federation.privacy
     assert settings.model is not None
-    events, config = events_for(data, privacy), settings.on_card()
+    events, config = events_for(data.learned, privacy), settings.on_card()
     trust: dict[str, Any] = {
         "format": "privet-trust/1",
         "method": settings.rule,
         "analysis": "none" if privacy is None else "sound",
         "data": data_facts(data),
         "privacy": [],
-        "withheld": _withheld(privacy, secret=secret),
+        "withheld": withheld(privacy, secret=secret),
         "tuning": tuning_of(None, data.name, config).to_json(),
-        "mechanism": mechanism_of(federation),
-        FEDERATION: _facts(federation),
+        "mechanism": mechanism_of(settings, privacy, steps_run=federation.next_step),
+        FEDERATION: facts_of(settings, federation.simulator.coordinator),
         "events": [{"label": label, "event": to_json(event)} for label, event in events],
         "robustness": [],
         "attacks": [],
@@ -60,7 +62,7 @@ def stated(federation: Federation, *, ledger: Ledger, run_id: str, secret: bool)
         ),
     }
     if privacy is not None and secret:
-        proved = _guarantees(trust, [event for _, event in events], settings.delta)
+        proved = guarantees(trust, [event for _, event in events], settings.delta)
         trust["privacy"] = [guarantee.to_json() for guarantee in proved]
     release = Release(
         model=federation.released_model(),
@@ -72,18 +74,20 @@ def stated(federation: Federation, *, ledger: Ledger, run_id: str, secret: bool)
     return release
 
 
-def _withheld(privacy: UserPrivacy | None, *, secret: bool) -> list[str]:
+def withheld(privacy: UserPrivacy | None, *, secret: bool) -> list[str]:
+    """Why no epsilon is stated, if none is."""
     if privacy is None:
         return [NO_PRIVACY]
     return [] if secret else [KNOWN_NOISE]
 
 
-def mechanism_of(federation: Federation) -> dict[str, Any]:
+def mechanism_of(
+    settings: FederationSettings, privacy: UserPrivacy | None, *, steps_run: int
+) -> dict[str, Any]:
     """What the card says of the steps."""
-    settings, privacy = federation.settings, federation.privacy
     plain = {
         "steps": settings.rounds,
-        "steps_run": federation.next_step,
+        "steps_run": steps_run,
         "precision": settings.precision,
         "contribution": 1,
     }
@@ -101,31 +105,32 @@ def mechanism_of(federation: Federation) -> dict[str, Any]:
     }
 
 
-def _facts(federation: Federation) -> dict[str, Any]:
-    settings = federation.settings
+def facts_of(settings: FederationSettings, coordinator: Coordinator) -> dict[str, Any]:
+    """What the card says of rounds and clients."""
     facts = {
         "rule": settings.rule,
         "rounds": settings.rounds,
-        "sums": federation.simulator.coordinator.sums,
-        "by_clock": federation.by_clock,
+        "sums": coordinator.sums,
+        "by_clock": coordinator.rule.pacing.by_clock,
         "made_up": settings.clients is not None,
         "pool": settings.public_pool if settings.pool else None,
         "trace_file": settings.reads_traces or None,
-        "parameters_sent": federation.simulator.coordinator.weights.numel(),
+        "parameters_sent": coordinator.weights.numel(),
     }
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def events_for(data: Dataset, privacy: UserPrivacy | None) -> list[tuple[str, DpEvent]]:
+def events_for(
+    learned: Sequence[LearnedFact], privacy: UserPrivacy | None
+) -> list[tuple[str, DpEvent]]:
     """What happened to the data, each with its name."""
-    learned = [
-        (f"learned: {fact.name}", dp.LaplaceDpEvent(1.0 / fact.epsilon)) for fact in data.learned
-    ]
+    before = [(f"learned: {fact.name}", dp.LaplaceDpEvent(1.0 / fact.epsilon)) for fact in learned]
     own = dp.NonPrivateDpEvent() if privacy is None else privacy.event
-    return [*learned, ("federate", own)]
+    return [*before, ("federate", own)]
 
 
-def _guarantees(trust: Mapping[str, Any], events: list[DpEvent], delta: float) -> list[Privacy]:
+def guarantees(trust: Mapping[str, Any], events: list[DpEvent], delta: float) -> list[Privacy]:
+    """What is proved, for the neighbours that the proof is for."""
     return [
         Privacy(
             epsilon=total_epsilon(events, delta, adjacency),

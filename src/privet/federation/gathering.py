@@ -72,6 +72,13 @@ class StreamingMean(Gathering):
         self.weight += weight
         self.count += 1
 
+    def add_sum(self, total: Tensor, count: int) -> None:
+        """The sum of so many updates, each of weight 1."""
+        self.total = self.total.to(total.device)
+        self.total.add_(total.detach())
+        self.weight += count
+        self.count += count
+
     def result(self) -> Tensor:
         """The mean; zero if nobody came."""
         divisor = self.divisor if self.divisor is not None else self.weight

@@ -162,7 +162,11 @@ class FederationSettings:
 
     def filled_for(self, data: Dataset) -> Self:
         """With every default that depends on public facts."""
-        filled = replace(self, model=self.model or default_model(data.shape))
+        return self.filled(shape=data.shape, population=self.population(data))
+
+    def filled(self, *, shape: tuple[int, ...], population: int) -> Self:
+        """With every default that depends on the shape of an example and on how many clients."""
+        filled = replace(self, model=self.model or default_model(shape))
         if filled.epsilon is None:
             return filled
         if filled.rate is None:
@@ -170,7 +174,7 @@ class FederationSettings:
             filled = replace(filled, times=times)
         if filled.divisor is not None:
             return filled
-        return replace(filled, divisor=filled._expected(filled.population(data)))
+        return replace(filled, divisor=filled._expected(population))
 
     def population(self, data: Dataset) -> int:
         """How many clients there are, as far as is public."""

@@ -11,6 +11,7 @@ Speeds are a phone's: all its rows say the same. Without these columns they are 
 
 import csv
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,6 +40,12 @@ def read(path: str | Path, phones: Sequence[Phone]) -> list[Phone]:
         )
         for client, phone in enumerate(phones)
     ]
+
+
+def clients_in(path: str | Path) -> int:
+    """How many phones a file is for: the highest number in it, and one."""
+    stretches, _ = _rows(Path(path), sys.maxsize)
+    return 1 + max(stretches, default=-1)
 
 
 def write(path: str | Path, phones: Sequence[Phone]) -> int:

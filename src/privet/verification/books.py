@@ -6,6 +6,7 @@ from typing import Any
 
 import dp_accounting as dp
 
+from privet.engine.assumptions import SERVED
 from privet.engine.fixed_parts import fixed_parts_of
 from privet.engine.tuned import Tuning
 from privet.errors import InputError
@@ -56,9 +57,17 @@ def _differing(trust: Mapping[str, Any], run: RunRecord) -> Iterator[str]:
         "neighbours": (run.adjacency, charged.adjacency),
         "step": (run.step_event, run.step_event if trust["withheld"] else charged.step),
     }
+    if _goes_on(trust) and run.charged > charged.done:
+        del recorded["charged turns"]  # of versions that came after this one
     for what, (there, here) in recorded.items():
         if there != here:
             yield f"{what}: {there} in the ledger, {here} here"
+
+
+def _goes_on(trust: Mapping[str, Any]) -> bool:
+    """Whether the model was trained on after the release was made."""
+    served = trust.get(FEDERATION, {}).get(SERVED)
+    return served is not None and not served["finished"]
 
 
 def _other_data(trust: Mapping[str, Any], run: RunRecord, ledger: Ledger) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from privet.engine.assumptions import SERVED
 from privet.errors import InputError
 from privet.federation.allowed import require_allowed
 from privet.federation.population import dealt_name, dealt_unit
@@ -25,6 +26,7 @@ from privet.verification.statements import TOLERANCE, events_of, proved
 from privet.verification.unprotected import PAPER
 
 EXACT: Final = 1e-9
+UNSTATED_START: Final = "a release"
 
 
 def check_federation(trust: Mapping[str, Any]) -> Iterator[Finding]:
@@ -90,7 +92,7 @@ def _restated(trust: Mapping[str, Any]) -> Iterator[str]:
     expected: dict[str, Any] = {
         **asked.participation().to_json(),
         "steps": asked.rounds,
-        "steps_run": asked.rounds,
+        "steps_run": _rounds_run(trust, asked),
         "clip_norm": asked.clip,
         "normaliser": asked.divisor,
         "contribution": 1,
@@ -121,6 +123,11 @@ def _refused(trust: Mapping[str, Any]) -> Iterator[str]:
         require_allowed(rule, rule.gathering(1), privacy, secure_sum=False, rounds=asked.rounds)
     except InputError as error:
         yield str(error)
+
+
+def _rounds_run(trust: Mapping[str, Any], asked: FederationSettings) -> int:
+    """All of a simulation; of a model on a server those that had ended when it was exported."""
+    return int(trust[FEDERATION].get(SERVED, {"rounds_run": asked.rounds})["rounds_run"])
 
 
 def _same(here: Any, there: Any) -> bool:
@@ -167,19 +174,33 @@ def _facts(trust: Mapping[str, Any]) -> Iterator[str]:
         yield "a paper's analysis, and no paper's claim is known of a federation"
     if trust["method"] != asked.rule:
         yield f"the method is stated as {trust['method']}, the rule was {asked.rule}"
-    if facts["by_clock"] and facts["sums"] != facts["rounds"]:
-        yield f"{facts['sums']} sums of {facts['rounds']} rounds that all end by the clock"
-    if not 0 <= facts["sums"] <= facts["rounds"]:
-        yield f"{facts['sums']} sums in {facts['rounds']} rounds"
+    if SERVED in facts:
+        yield from _of_the_server(facts[SERVED], asked)
+    run = _rounds_run(trust, asked)
+    if facts["by_clock"] and facts["sums"] != run:
+        yield f"{facts['sums']} sums of {run} rounds that all end by the clock"
+    if not 0 <= facts["sums"] <= run <= facts["rounds"]:
+        yield f"{facts['sums']} sums in {run} rounds"
     if not data["grouped"]:
         yield "clients are the units, and nothing says whose records are whose"
     if asked.clients is not None:
         yield from _dealt(data, asked)
 
 
+def _of_the_server(served: Mapping[str, Any], asked: FederationSettings) -> Iterator[str]:
+    """How far it had come."""
+    if served["finished"] != (served["rounds_run"] + served["rolled_back"] >= asked.rounds):
+        yield f"finished is {served['finished']} after {served['rounds_run']} of {asked.rounds}"
+    if asked.clients is not None:
+        yield "devices of a server, and clients that records were dealt out to"
+    if asked.epsilon is not None and served["start"] == UNSTATED_START:
+        yield "a private model from a release that nobody states to be public"
+
+
 def _of_the_start(trust: Mapping[str, Any], asked: FederationSettings) -> Iterator[str]:
     """First weights that no seed here makes are public by assumption alone."""
-    seed = None if asked.model == CUSTOM else asked.init_seed
+    other = trust[FEDERATION].get(SERVED, {}).get("start") is not None
+    seed = None if asked.model == CUSTOM or other else asked.init_seed
     if trust["provenance"]["init_seed"] != seed:
         stated = trust["provenance"]["init_seed"]
         yield f"first weights of seed {seed} follow from the settings, {stated} is stated"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from privet.engine.assumptions import SERVED
 from privet.engine.fixed_parts import FIELD
 from privet.errors import InputError
 from privet.guarantee import Adjacency, Basis
@@ -167,6 +168,15 @@ _FEDERATION: Final = {
     "made_up": _FLAG,
     "parameters_sent": _FROM_1,
 }
+_SERVED: Final = {
+    "server": _TEXT,
+    "version": _FROM_0,
+    "rounds_run": _FROM_0,
+    "rolled_back": _FROM_0,
+    "finished": _FLAG,
+    "secure_sum": _FLAG,
+    "start": _Kind("a text, or null", lambda v: v is None or (isinstance(v, str) and v != "")),
+}
 _MECHANISM_SINCE: Final = {"precision": _one_of(*PRECISIONS)}  # earlier cards lack it
 _CLIPPING: Final = {"name": _TEXT, "numbers": _PART}
 _PROVENANCE: Final = {"privet": _TEXT, "run": _TEXT, "init_seed": _SEED, "config": _PART}
@@ -188,6 +198,9 @@ def require_form(trust: Mapping[str, Any]) -> None:
     if FEDERATION in trust:
         _require("", trust, {FEDERATION: _PART})
         _require(FEDERATION, trust[FEDERATION], _FEDERATION)
+        if SERVED in trust[FEDERATION]:
+            _require(FEDERATION, trust[FEDERATION], {SERVED: _PART})
+            _require(f"{FEDERATION}.{SERVED}", trust[FEDERATION][SERVED], _SERVED)
     _require("tuning", trust["tuning"], _TUNING)
     _require("provenance", trust["provenance"], _PROVENANCE)
     if trust["analysis"] in ("none", "paper"):

@@ -1,0 +1,63 @@
+"""What happened to a model, in order: the one source from which its state follows.
+
+| kind          | fields                                                          |
+|---------------|-----------------------------------------------------------------|
+| `opened`      | epoch (of the model's clock), plan (digest)                      |
+| `update`      | ticket, device, base, and where the bytes lie                    |
+| `sum`         | devices, base, and where the bytes lie                           |
+| `deadline`    |                                                                 |
+| `invited`     | devices                                                         |
+| `rolled-back` | to                                                              |
+| `plan`        | revision                                                        |
+| `stopped`     |                                                                 |
+| `resumed`     | also where nobody could come for a while                        |
+
+Where bytes lie: object, start, length, sha256.
+"""
+
+from enum import StrEnum
+from typing import Any, Final, final
+
+from privet.federation.server.state import Event, State
+
+FIRST: Final = 0
+
+
+@final
+class Kind(StrEnum):
+    """What can happen."""
+
+    OPENED = "opened"
+    UPDATE = "update"
+    SUM = "sum"
+    DEADLINE = "deadline"
+    INVITED = "invited"
+    ROLLED_BACK = "rolled-back"
+    PLAN = "plan"
+    STOPPED = "stopped"
+    RESUMED = "resumed"
+
+
+@final
+class Journal:
+    """Appends to one model's log; its numbers have no gaps, and its clock never goes back."""
+
+    def __init__(self, state: State, model: str) -> None:
+        self._state, self.model = state, model
+        self.next_seq = FIRST
+        self.at = 0.0
+
+    def event(self, kind: Kind, at: float, *, ahead: int = 0, **fields: Any) -> Event:
+        """The next event, or the one after so many others; nothing is written yet."""
+        seq = self.next_seq + ahead
+        return Event(model=self.model, seq=seq, kind=kind, at=max(at, self.at), fields=fields)
+
+    def write(self, *events: Event) -> None:
+        """Within a transaction of the caller's."""
+        for event in events:
+            self._state.append(event)
+
+    def passed(self, event: Event) -> None:
+        """The event is durable, and is behind us."""
+        assert event.seq == self.next_seq, "events are applied in order"
+        self.next_seq, self.at = event.seq + 1, event.at
