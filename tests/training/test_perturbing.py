@@ -11,7 +11,7 @@ from torch import nn
 
 import privet
 from privet.data.dataset import Split
-from privet.errors import CheckFailed, InputError, PrivetError
+from privet.errors import InputError, PrivetError
 from privet.ledger import Ledger
 from privet.models.fixed_classifier import FixedClassifier
 from privet.models.perturbers import create_perturber
@@ -423,7 +423,7 @@ def test_a_network_that_diverged_fools_nothing_and_ends_the_run(build):
     for parameter in trainer.model.parameters():
         parameter.data.fill_(math.nan)
     assert trainer.success(0.2) == 0.0
-    with pytest.raises(CheckFailed, match=r"diverged: got .* after epoch 1\. Fix: a lower"):
+    with pytest.raises(InputError, match=r"diverged: got .* after epoch 1\. Fix: a lower"):
         trainer.step()
     assert trainer.best == {}
 
