@@ -416,6 +416,20 @@ def test_the_best_success_is_that_of_the_kept_networks(build):
     assert trainer.best[0.2] == max(reached)
 
 
+def test_success_is_that_of_the_network_without_dropout_and_training_goes_on_with_it(build):
+    trainer, seen = build(), []
+    usual = trainer.model.perturbed
+
+    def watched(*given):
+        seen.append(trainer.model.training)
+        return usual(*given)
+
+    trainer.model.perturbed = watched
+    trainer.success(0.2)
+    trainer.step()
+    assert seen == [False, True]
+
+
 def test_a_network_that_diverged_fools_nothing_and_ends_the_run(build):
     """Scores that are no numbers would name class 0: wrong for nine images of ten."""
     trainer = build()
