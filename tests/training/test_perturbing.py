@@ -11,7 +11,7 @@ from torch import nn
 
 import privet
 from privet.data.dataset import Split
-from privet.errors import CheckFailed, InputError, PrivetError
+from privet.errors import InputError, PrivetError
 from privet.ledger import Ledger
 from privet.models.fixed_classifier import FixedClassifier
 from privet.models.perturbers import create_perturber
@@ -416,6 +416,20 @@ def test_the_best_success_is_that_of_the_kept_networks(build):
     assert trainer.best[0.2] == max(reached)
 
 
+def test_success_is_that_of_the_network_without_dropout_and_training_goes_on_with_it(build):
+    trainer, seen = build(), []
+    usual = trainer.model.perturbed
+
+    def watched(*given):
+        seen.append(trainer.model.training)
+        return usual(*given)
+
+    trainer.model.perturbed = watched
+    trainer.success(0.2)
+    trainer.step()
+    assert seen == [False, True]
+
+
 def test_a_network_that_diverged_fools_nothing_and_ends_the_run(build):
     """Scores that are no numbers would name class 0: wrong for nine images of ten."""
     trainer = build()
@@ -423,7 +437,7 @@ def test_a_network_that_diverged_fools_nothing_and_ends_the_run(build):
     for parameter in trainer.model.parameters():
         parameter.data.fill_(math.nan)
     assert trainer.success(0.2) == 0.0
-    with pytest.raises(CheckFailed, match=r"diverged: got .* after epoch 1\. Fix: a lower"):
+    with pytest.raises(InputError, match=r"diverged: got .* after epoch 1\. Fix: a lower"):
         trainer.step()
     assert trainer.best == {}
 

@@ -38,7 +38,7 @@ from privet.engine.examples import Examples
 from privet.engine.generators import drawing_at
 from privet.engine.plain import Course, EpochOrder
 from privet.engine.turns import Turns
-from privet.errors import CheckFailed, InputError
+from privet.errors import InputError
 from privet.files import write_atomically
 from privet.models.attacked import Attacked
 from privet.models.fixed_classifier import FixedClassifier
@@ -291,7 +291,7 @@ class PerturberTrainer:
         """No epoch mends weights that are no numbers."""
         weights = [w for w in self.model.parameters() if w.is_floating_point()]
         if not bool(torch.stack([w.isfinite().all() for w in weights]).all()):
-            raise CheckFailed(
+            raise InputError(
                 "training diverged",
                 got=f"weights that are no numbers after epoch {len(self.history) + 1}",
                 fix="a lower --learning-rate, or --warmup 0.05",
