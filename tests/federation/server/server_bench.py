@@ -122,6 +122,11 @@ class Fuse:
             if self.k is not None and self.n >= self.k:
                 raise Crash(f"at {self.k}")
 
+    def require(self):
+        """Whoever died after the answer, with nobody waiting, is dead, too."""
+        if self.k is not None and self.n >= self.k:
+            raise Crash(f"at {self.k}")
+
     def wrap(self, part):
         return Failing(part, self)
 

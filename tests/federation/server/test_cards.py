@@ -31,6 +31,7 @@ def bench(tmp_path):
 
 def _rounds(bench, host, n):
     for _ in range(n):
+        host.tick()
         for device, value in (("a", 1.0), ("b", -2.0)):
             if host.ready(device, phone="p", system="s").__class__.__name__ == "Given":
                 train(host, bench.store, device, value)

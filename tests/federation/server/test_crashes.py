@@ -148,6 +148,7 @@ def _run(folder, name, k=None):
             try:
                 host = host or bench.open(bench.plan)
                 step(bench, host)
+                fuse.require()
                 break
             except Exception:
                 if crashes or fuse.k is None or fuse.n < fuse.k:
