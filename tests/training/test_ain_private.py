@@ -148,6 +148,14 @@ def test_what_is_released_attacks_within_its_bound_with_noise_of_its_own(house):
     assert list(result.holds) == ["ain"]
 
 
+def test_what_is_made_of_a_network_under_evaluation_has_its_noise_back(house):
+    asked = ASKED | {"classifier": str(house / "h"), "bounds": "0.3"}
+    data = images("secret", 1)
+    model = PrivateAinSettings(**asked).made_of(fooling().eval(), data, None).eval()
+    x, y = torch.from_numpy(data.test.x), torch.from_numpy(data.test.y)
+    assert not torch.equal(model.perturbed(x, y, 0.3), model.perturbed(x, y, 0.3))
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
