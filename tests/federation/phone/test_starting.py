@@ -168,3 +168,13 @@ def test_a_file_of_traces_may_be_for_more_phones(tmp_path):
     around = starting.surroundings_of(plan(tmp_path, traces=str(path), first=0, count=1))
     assert around[0].at(5.0).charging
     assert not around[5].at(2.0).charging
+
+
+def test_a_phone_whose_trace_has_ended_is_done(server, tmp_path):
+    """It would wait for a charger for ever, and the others' process with it."""
+    path = tmp_path / "traces.csv"
+    path.write_text("client,start,stop\n0,0,0.001\n")
+    data = {"": GivenData("activities", None, FederationSettings())}
+    begun = plan(tmp_path / "phone", data=data, traces=str(path))
+    (phone,) = run(begun, lambda phone: phone.over)
+    assert not phone.models["m"].standing.fates

@@ -52,6 +52,7 @@ class ModelOnPhone(ModelAtHand):
         )
         self._course: Course | None = None
         self._began = 0.0
+        self._stranded = False  # its trace has ended where it may not work
         self._act: Mapping[Stage, Callable[[float, Conditions], float]] = {
             Stage.IDLE: self._idle,
             Stage.REQUESTING: self._requesting,
@@ -68,8 +69,8 @@ class ModelOnPhone(ModelAtHand):
 
     @property
     def over(self) -> bool:
-        """Whether the server says that training is over, and nothing is left to do."""
-        return self.standing.over and self.standing.stage is Stage.IDLE
+        """Whether training is over, or the phone will never be able to train again."""
+        return self._stranded or (self.standing.over and self.standing.stage is Stage.IDLE)
 
     def act(self, now: float) -> float:
         """One action; when to be called again."""
@@ -305,7 +306,9 @@ class ModelOnPhone(ModelAtHand):
 
     def _look_again(self, now: float) -> float:
         """When something may have changed; never now, or the phone would not sleep."""
-        change = self.shared.surroundings.next_change(now)
+        around = self.shared.surroundings
+        change = around.next_change(now)
+        self._stranded = change == float("inf") and not self._may_work(around.at(now))
         return max(now + 1e-3, min(change, now + LOOK_AGAIN))
 
 
