@@ -150,6 +150,11 @@ class Coordinator:
         """How many updates are here for the next step."""
         return self._gathering.count
 
+    @property
+    def streams(self) -> bool:
+        """Whether an update is forgotten once it is added to the others."""
+        return self._gathering.streaming
+
     def invite(self, clients: set[str]) -> None:
         """The clients of this round, where the server chooses them."""
         if not self.rule.pacing.invites:

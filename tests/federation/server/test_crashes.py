@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from server_bench import Bench, Crash, Fuse, held, plan_of, put, vector, weights
 
+from privet.federation.server import served
 from privet.federation.server.host import Given
 from privet.federation.server.updates import packed
 from privet.privacy.randomness import Randomness, SecretStream
@@ -207,8 +208,13 @@ def _one_noise(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_dying_anywhere_changes_nothing(folder, name):
+@pytest.mark.parametrize(
+    ("name", "kept"), [*((name, None) for name in SCENARIOS), ("flsys", 1), ("private", 1)]
+)
+def test_dying_anywhere_changes_nothing(folder, monkeypatch, name, kept):
+    """With `kept`, there is a snapshot behind every update, also in the midst of a round."""
+    if kept is not None:
+        monkeypatch.setattr(served, "MOST_KEPT_BYTES", kept)
     expected, facts, operations, _ = _run(folder / "undisturbed", name)
     assert operations > 50
     assert facts["accepted"] == sum(facts["times"].values())

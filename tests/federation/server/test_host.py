@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from server_bench import SIZE, Bench, held, plan_of, put, train, upload, vector, weights
 
 from privet.errors import InputError
+from privet.federation.server import served
 from privet.federation.server.host import Given, NotNow
 from privet.federation.server.updates import packed
 from privet.federation.server.versions import packed_weights
@@ -145,6 +146,19 @@ class TestARound:
         standing = host.standing()
         assert (standing["round"], host.version) == (1, 1)
         assert standing["deadline"] == pytest.approx(1010)
+
+    def test_a_long_round_keeps_no_more_updates_than_a_restart_may_read(self, bench, monkeypatch):
+        monkeypatch.setattr(served, "MOST_KEPT_BYTES", 3 * len(packed(vector(0.0))))
+        host = bench.open(plan_of())
+        first = weights(host)
+        for value in range(1, 11):
+            assert train(host, bench.store, f"d{value}", float(value)).accepted
+            host.tick()  # the writer has put things in order
+            assert len([*bench.store.list("taken/har/")]) <= 2
+        bench.close()
+        host = bench.open(plan_of())
+        _later(bench, host, 10)
+        np.testing.assert_allclose(weights(host), first.numpy() + vector(5.5), atol=1e-6)
 
     def test_the_mean_is_the_same_in_any_order(self, tmp_path):
         rng, ends = np.random.default_rng(0), []

@@ -33,6 +33,7 @@ from privet.federation.server.versions import Versions
 from privet.federation.update import Update
 
 SNAPSHOT_SECONDS: Final = 1.0
+MOST_KEPT_BYTES: Final = 256 * 2**20  # of updates that a killed server would read again
 
 
 @final
@@ -67,6 +68,7 @@ class ServedModel:
         self.journal = Journal(state, self.name)
         self.versions = Versions(self.name, self.size, state=state, store=store)
         self._kept: list[str] = []  # objects that events behind the snapshot refer to
+        self._kept_bytes = 0
         self._snapshot: SnapshotRow | None = None
         self._snapshot_at = 0.0
         self._noted: dict[str, int] = {}
@@ -139,6 +141,7 @@ class ServedModel:
             self.settled = closed is None
         if "object" in event.fields and event.fields["object"] not in self._kept[-1:]:
             self._kept.append(event.fields["object"])
+        self._kept_bytes += event.fields.get("length", 0)
         if closed is not None:
             self._settle(closed)
         return closed
@@ -264,6 +267,19 @@ class ServedModel:
         for key in self._kept:
             self.store.delete(key)
         self._kept, self._snapshot, self._snapshot_at = [], snapshot, self.journal.at
+        self._kept_bytes = 0
+
+    def lighten(self) -> None:
+        """Let a snapshot hold the sum of many updates, also in the midst of a long round.
+
+        A rule that compares updates keeps them all anyway.
+        """
+        if self._kept_bytes < MOST_KEPT_BYTES or not self.coordinator.streams:
+            return
+        snapshot = self.written_snapshot()
+        with self.state.transaction(durable=True):
+            self.state.put_snapshot(snapshot)
+        self.forget_behind(snapshot)
 
     # -- where it goes on -------------------------------------------------------------------
 

@@ -125,6 +125,7 @@ class Taker:
             group = self._group(rest)
             self._write(group)
             self._answer(group)
+        self._model.lighten()
 
     def take_sum(
         self,
