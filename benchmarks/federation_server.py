@@ -12,7 +12,7 @@ Of every run: updates a second; seconds of a cycle; processor seconds of server 
 what the server's memory was as the updates came. Beside it, in the same run, the limits of the
 machine: how quick such updates are written and made durable one by one, hashed, and added up.
 
-Writes benchmarks/results/federation_server.json.
+Writes benchmarks/results/federation_server.json, and its picture: seconds and memory by updates.
 """
 
 import asyncio
@@ -38,6 +38,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from privet.federation.server.updates import packed
 from privet.federation.wire import AskToken, Register
+from privet.reports.drawing import panels
 
 RESULTS = Path(__file__).parent / "results" / "federation_server.json"
 MODEL = "har-wild"
@@ -265,6 +266,22 @@ def limits(size: int, folder: Path) -> dict[str, float]:
     return found
 
 
+def pictured(runs: list[dict]) -> bytes:
+    """Seconds and memory as the updates of each run came."""
+    with panels(1, 2, 3.4, 2.8) as sheet:
+        (time_taken, memory), *_ = sheet.axes
+        for run in runs:
+            name = f"{run['updates']:,}{', TLS' if run['tls'] else ''}, {run['database']}"
+            counts, seconds = zip((0, 0.0), *run["course"], strict=True)
+            time_taken.plot(counts, seconds, label=name)
+            then, held = zip(*run["memory_mib"], strict=True)
+            memory.plot(np.interp(then, seconds, counts), held)
+        time_taken.set(xlabel="updates", ylabel="seconds")
+        memory.set(xlabel="updates", ylabel="MiB of the server", ylim=(0, None))
+        time_taken.legend(frameon=False)
+    return sheet.svg
+
+
 def main() -> None:
     """All runs, or the load of one."""
     asked = arguments()
@@ -288,6 +305,7 @@ def main() -> None:
             row["limits_a_second"] = limits(row["weights"], Path(folder))
         record["runs"].append(row)
         asked.out.write_text(json.dumps(record, indent=1) + "\n")
+        asked.out.with_suffix(".svg").write_bytes(pictured(record["runs"]))
         print({k: v for k, v in row.items() if k not in ("course", "memory_mib")}, flush=True)
 
 
