@@ -61,6 +61,7 @@ MADE_UP_CLIENTS: Final = "records were dealt out to clients; a client is protect
 PUBLIC_POOL: Final = "the records that all clients are given are public: {statement}"
 
 SERVED: Final = "served"  # the field of a federation that was no simulation, but a server
+NODE: Final = "node"  # the unit where the server is behind Flower's SuperLink
 SUMS_ARE_SEEN: Final = (
     "the server sees sums of cohorts without noise, and adds it; every device clips its update"
 )
@@ -70,6 +71,15 @@ ONE_DEVICE: Final = (
 WORLD_APART: Final = (
     "when the server was up, whom it let in, and what its operator did followed from no record and"
     " from no device's coming, or from what was published alone"
+)
+ONE_NODE: Final = (
+    "no person has records at two nodes: what is protected is a node, with all its records"
+)
+NODE_KEYS: Final = (
+    "the SuperLink lets nobody answer for a node without the node's key; who has it is that node"
+)
+SUPERLINK: Final = (
+    "the host of the SuperLink sees and keeps messages as the server does, and is trusted like it"
 )
 OWN_KEYS: Final = "every device keeps its key: nobody takes part in another's name"
 
@@ -117,7 +127,10 @@ def _of_a_federation(trust: Mapping[str, Any]) -> Iterator[str]:
     if facts.get("trace_file"):
         yield KEPT_TRACES
     if SERVED in facts:
-        yield from (ONE_DEVICE, WORLD_APART, OWN_KEYS)
+        nodes = trust["data"]["unit"] == NODE
+        yield ONE_NODE if nodes else ONE_DEVICE
+        yield WORLD_APART
+        yield from (NODE_KEYS, SUPERLINK) if nodes else (OWN_KEYS,)
     if not facts["by_clock"]:
         yield TIMES_ARE_SHOWN
     if trust["provenance"]["init_seed"] is None:

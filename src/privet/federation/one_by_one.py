@@ -83,7 +83,11 @@ class Pupil:
 
     def change(self) -> Tensor:
         """Delta so far."""
-        return flat(self._model) - self._start
+        return self.weights() - self._start
+
+    def weights(self) -> Tensor:
+        """The weights so far."""
+        return flat(self._model)
 
     def _step(self, rows: Tensor) -> None:
         x, y = self._material.x, self._material.y

@@ -238,13 +238,13 @@ def _network(data: Dataset, settings: FederationSettings, own: nn.Module | None)
             fix="privet.federation.resume(folder, data, network=...)",
         )
     network = copy.deepcopy(own).cpu()
-    _require_scores(network, data)
+    require_scores(network, data.shape, len(data.classes))
     return network
 
 
-def _require_scores(network: nn.Module, data: Dataset) -> None:
-    """One row of scores for each example, one column for each class."""
-    made_up, expected = torch.zeros(2, *data.shape), (2, len(data.classes))
+def require_scores(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+    """Refuse what does not give a row of scores for each example, a column for each class."""
+    made_up, expected = torch.zeros(2, *shape), (2, classes)
     try:
         with torch.no_grad():
             got = tuple(copy.deepcopy(network).eval()(made_up).shape)

@@ -5,36 +5,42 @@ the server keeps to what it says. The figure is that of the whole plan, also whe
 being trained: what was published until now is a part of what the plan accounts.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from privet.engine.assumptions import SERVED
 from privet.engine.handover import provenance_of
 from privet.federation.card import events_for, facts_of, guarantees, mechanism_of, withheld
 from privet.federation.flat import load_flat
-from privet.federation.server.fleet_ledger import DEVICE, fleet_of, fleet_snapshot
+from privet.federation.server.fleet_ledger import fleet_of, fleet_snapshot
+from privet.federation.server.opening import network_for
 from privet.federation.server.plan import ModelPlan
 from privet.federation.server.served import ServedModel
-from privet.models import create
 from privet.privacy.events import to_json
 from privet.privacy.participation import FEDERATION
-from privet.release import Release
+from privet.release import CUSTOM, Release
 from privet.training.recipes import tuning_of
 from privet.verification.federation import UNSTATED_START
 
 NO_LEDGER = "none: the records are on the devices, and no ledger knows of them"
 
 
-def export(model: ServedModel, folder: Path, *, server: str) -> Path:
-    """Save it in a new folder."""
-    return released(model, server=server).save(folder)
+def export(
+    model: ServedModel, folder: Path, *, server: str, own: Callable[[], nn.Module] | None = None
+) -> Path:
+    """Save it in a new folder; `own`: makes the network of a plan that names none."""
+    return released(model, server=server, own=own).save(folder)
 
 
-def released(model: ServedModel, *, server: str) -> Release:
+def released(
+    model: ServedModel, *, server: str, own: Callable[[], nn.Module] | None = None
+) -> Release:
     """The newest version with its card; without an epsilon where the noise is not secret."""
     plan, secret = model.plan, model.keys.randomness.secret
-    assert plan.settings.model is not None
-    network = create(plan.settings.model, plan.shape, len(plan.classes))
+    network = network_for(plan, own)
     load_flat(network, model.coordinator.weights)
     data = data_facts_of(plan, model, server)
     events = events_for((), plan.privacy)
@@ -58,7 +64,7 @@ def released(model: ServedModel, *, server: str) -> Release:
             network,
             digest=_digest(model, server, data),
             run_id=model.keys.run_id,
-            init_seed=plan.settings.init_seed if plan.release is None else None,
+            init_seed=_seed(plan),
             config=config,
         ),
     }
@@ -68,18 +74,24 @@ def released(model: ServedModel, *, server: str) -> Release:
     return Release(model=network.eval(), config=_config(data, plan), trust=trust)
 
 
+def _seed(plan: ModelPlan) -> int | None:
+    """Of first weights that it alone makes again."""
+    made = plan.release is None and plan.settings.model != CUSTOM
+    return plan.settings.init_seed if made else None
+
+
 def data_facts_of(plan: ModelPlan, model: ServedModel, server: str) -> dict[str, Any]:
     """What is public about the records of all devices: the entry of `trust.json`."""
     return {
         "name": fleet_of(server),
-        "unit": DEVICE,
+        "unit": model.account.unit,
         "grouped": True,
         "nominal_size": plan.population or max(1, len(model.coordinator.times)),
         "classes": list(plan.classes),
         "bounds": {"low": list(plan.low), "high": list(plan.high)},
         "shape": list(plan.shape),
         "features": [],
-        "licence": "on the devices",
+        "licence": f"on the {model.account.unit}s",
         "test_is_public": False,
         "learned": [],
     }

@@ -23,7 +23,7 @@ from privet.privacy.accounting import DpEvent, epsilon_of
 from privet.privacy.participation import adjacencies
 
 FLEET: Final = "fleet:"
-DEVICE: Final = "device"
+DEVICE: Final = "device"  # what a client is; behind Flower it is a `NODE`
 
 
 def fleet_of(server: str) -> str:
@@ -40,14 +40,24 @@ def fleet_snapshot(server: str) -> str:
 class FleetAccount:
     """One model's run in the ledger."""
 
-    def __init__(self, ledger: Ledger | None, plan: ModelPlan, keys: ModelKeys) -> None:
+    def __init__(
+        self, ledger: Ledger | None, plan: ModelPlan, keys: ModelKeys, unit: str = DEVICE
+    ) -> None:
         self.ledger, self.run_id, self._plan = ledger, keys.run_id, plan
-        self._steps = keys.steps
+        self._steps, self.unit = keys.steps, unit
 
     @classmethod
-    def open(cls, ledger: Ledger | None, *, server: str, plan: ModelPlan, keys: ModelKeys) -> Self:
+    def open(
+        cls,
+        ledger: Ledger | None,
+        *,
+        server: str,
+        plan: ModelPlan,
+        keys: ModelKeys,
+        unit: str = DEVICE,
+    ) -> Self:
         """Reserve the whole plan, once; refused by the ledger if a cap does not fit it."""
-        account = cls(ledger, plan, keys)
+        account = cls(ledger, plan, keys, unit)
         if ledger is None:
             if plan.privacy is not None:
                 raise InputError("a private model needs a ledger", got=f"'{plan.name}' without one")
@@ -65,7 +75,7 @@ class FleetAccount:
         plan, name = self._plan, fleet_of(server)
         by_clock = plan.rule.pacing.by_clock or plan.privacy is None
         snapshot = fleet_snapshot(server)
-        ledger.register(name, unit=DEVICE, grouped=True, snapshot=snapshot, rows=())
+        ledger.register(name, unit=self.unit, grouped=True, snapshot=snapshot, rows=())
         ledger.reserve(
             name,
             label=plan.name,

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Self, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from privet.errors import InputError
 from privet.federation.coordinator import FIRST_VERSION, Accept, Coordinator
 from privet.federation.flat import flat
-from privet.federation.server.fleet_ledger import FleetAccount
+from privet.federation.local_work import own_draws
+from privet.federation.running import require_scores
+from privet.federation.server.fleet_ledger import DEVICE, FleetAccount
 from privet.federation.server.journal import Kind
 from privet.federation.server.model_keys import ModelKeys
 from privet.federation.server.plan import ModelPlan
@@ -21,13 +23,18 @@ from privet.federation.server.state import PlanRow, SnapshotRow, State
 from privet.federation.server.store import Store
 from privet.ledger import Ledger
 from privet.models import create
-from privet.release import Release
+from privet.release import CUSTOM, Release
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a model lives; see `ModelHost.open`."""
+    """Where a model lives; see `ModelHost.open`.
+
+    Attributes:
+        unit: what a client is: a device, or a node.
+        network: makes the network of a plan that names none; its first weights must be public.
+    """
 
     state: State
     store: Store
@@ -36,6 +43,8 @@ class Place:
     server: str
     clock: Callable[[], float]
     accept: Accept | None = None
+    unit: str = DEVICE
+    network: Callable[[], nn.Module] | None = None
 
     def with_ledger(self, ledger: Ledger | None) -> Self:
         """The same with a ledger of the writer's own."""
@@ -48,7 +57,8 @@ def opened(plan: ModelPlan, place: Place, told: Callable[[], None]) -> ServedMod
     if not first:
         return _begun(plan, place, told)
     rows = place.state.plans(plan.name)
-    plans = [ModelPlan.from_json(json.loads(row.text)) for row in rows]
+    own = place.network is not None
+    plans = [ModelPlan.from_json(json.loads(row.text), own_network=own) for row in rows]
     model = _made(plans, place, begun=True, epoch=first[0].fields["epoch"], told=told)
     snapshot = place.state.snapshot(plan.name)
     assert snapshot is not None, "a model is entered with its first snapshot"
@@ -58,12 +68,30 @@ def opened(plan: ModelPlan, place: Place, told: Callable[[], None]) -> ServedMod
     return model
 
 
-def first_weights(plan: ModelPlan) -> Tensor:
-    """Of a release, or drawn from the plan's seed."""
+def network_for(plan: ModelPlan, own: Callable[[], nn.Module] | None) -> nn.Module:
+    """By its name, or the caller's own; with first weights of the plan's seed."""
     assert plan.settings.model is not None
+    seed, classes = plan.settings.init_seed, len(plan.classes)
+    if plan.settings.model != CUSTOM:
+        return create(plan.settings.model, plan.shape, classes, init_seed=seed)
+    if own is None:
+        raise InputError("a plan of a network of the caller's own", got="none", fix="give it")
+    with own_draws(seed, torch.device("cpu")):
+        network = own()
+    require_scores(network, plan.shape, classes)
+    return network
+
+
+def first_weights(plan: ModelPlan, own: Callable[[], nn.Module] | None = None) -> Tensor:
+    """Of a release, or drawn from the plan's seed."""
     if plan.release is None:
-        seed = plan.settings.init_seed
-        return flat(create(plan.settings.model, plan.shape, len(plan.classes), init_seed=seed))
+        return flat(network_for(plan, own))
+    if plan.settings.model == CUSTOM:
+        raise InputError(
+            "a release to start from, and a network of the caller's own",
+            got=plan.release,
+            fix="let the network load its own first weights",
+        )
     release = Release.load(plan.release)
     known = {
         "network": (release.config["model"], plan.settings.model),
@@ -106,9 +134,11 @@ def _made(
     plan = plans[0]
     plan.require_runnable()
     keys = ModelKeys.of(plan, place.secrets, begun=begun)
-    account = FleetAccount.open(place.ledger, server=place.server, plan=plan, keys=keys)
+    account = FleetAccount.open(
+        place.ledger, server=place.server, plan=plan, keys=keys, unit=place.unit
+    )
     coordinator = Coordinator(
-        first_weights(plan) if not begun else torch.zeros(_size(plan)),
+        first_weights(plan, place.network) if not begun else torch.zeros(_size(plan, place.network)),
         plan.rule,
         rounds=plan.settings.rounds,
         privacy=plan.privacy,
@@ -129,10 +159,9 @@ def _made(
     )
 
 
-def _size(plan: ModelPlan) -> int:
+def _size(plan: ModelPlan, own: Callable[[], nn.Module] | None) -> int:
     """Of the vector that travels; the weights themselves are in the snapshot."""
-    assert plan.settings.model is not None
-    return flat(create(plan.settings.model, plan.shape, len(plan.classes))).numel()
+    return flat(network_for(plan, own)).numel()
 
 
 def _all_finite(weights: Tensor) -> bool:

@@ -141,18 +141,22 @@ class ModelPlan:
             self._require_summable()
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path, *, own_network: bool = False) -> Self:
         """From a TOML file."""
         try:
-            return cls.from_json(tomllib.loads(Path(path).read_text()))
+            said = tomllib.loads(Path(path).read_text())
+            return cls.from_json(said, own_network=own_network)
         except FileNotFoundError:
             raise InputError("file not found", got=path) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError("not TOML", got=f"{path}: {error}") from None
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Self:
-        """From sections, as TOML and `to_json` have them."""
+    def from_json(cls, said: Mapping[str, Any], *, own_network: bool = False) -> Self:
+        """From sections, as TOML and `to_json` have them.
+
+        With `own_network` the network may be `custom`: a module of the caller's own.
+        """
         parts = Sections(said)
         model, rounds, work = parts.take("model"), parts.take("rounds"), parts.take("work")
         privacy, phones = parts.take("privacy"), parts.take("phones")
@@ -173,7 +177,7 @@ class ModelPlan:
             )
             if old in part
         }
-        settings = settings_from(model, rounds, work, privacy)
+        settings = settings_from(model, rounds, work, privacy, own_network=own_network)
         plan = {
             "name": model.pop("name", ""),
             "classes": tuple(map(str, model.pop("classes", ()))),

@@ -56,7 +56,12 @@ class Sections:
 
 
 def settings_from(
-    model: dict[str, Any], rounds: dict[str, Any], work: dict[str, Any], privacy: dict[str, Any]
+    model: dict[str, Any],
+    rounds: dict[str, Any],
+    work: dict[str, Any],
+    privacy: dict[str, Any],
+    *,
+    own_network: bool,
 ) -> FederationSettings:
     """Rounds, work and privacy, checked as those of a simulation are."""
     for name, part, known in (
@@ -70,7 +75,7 @@ def settings_from(
         said["seed"] = model.pop("seed")
     given = {RENAMED.get(name, name): value for name, value in said.items()}
     network = model.pop("network", None)
-    if network == CUSTOM:
+    if network == CUSTOM and not own_network:
         raise InputError("a plan needs a network by name", got=network, fix="see `privet models`")
     return FederationSettings(**given, model=network)
 
