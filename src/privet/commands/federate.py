@@ -8,6 +8,7 @@ from cyclopts import App, Parameter
 
 from privet.commands.federate_client import client
 from privet.commands.federate_console import console
+from privet.commands.federate_flower import flower
 from privet.commands.federate_operator import (
     apps_app,
     block,
@@ -43,6 +44,7 @@ federate_app = App(
 for served in (server, plan_app, apps_app, status, console, export, rollback, stop, block):
     federate_app.command(served)
 federate_app.command(client)
+federate_app.command(flower)
 
 
 @federate_app.command

@@ -80,7 +80,7 @@ class Home:
         asked = {"name": name, "database": database, "store": store}
         new = not file.exists()
         if new:
-            choices = Choices(**asked | {"name": name or _name_for(folder)})  # type: ignore[arg-type]
+            choices = Choices(**asked | {"name": name or name_for(folder)})  # type: ignore[arg-type]
             _require_empty(folder)
             _private(folder)
             write_json(file, {"format": FORMAT, **asdict(choices)}, private=True)
@@ -164,7 +164,7 @@ def _require_scheme(what: str, url: str | None, schemes: tuple[str, ...]) -> Non
         raise InputError(f"bad {what}", got=_without_password(url), expected=f"{schemes[0]}://...")
 
 
-def _name_for(folder: Path) -> str:
+def name_for(folder: Path) -> str:
     """After the folder, in letters that a name may have."""
     letters = "".join(c if c.isascii() and c.isalnum() else "-" for c in folder.resolve().name)
     return letters.strip("-") or "server"

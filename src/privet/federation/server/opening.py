@@ -138,7 +138,9 @@ def _made(
         place.ledger, server=place.server, plan=plan, keys=keys, unit=place.unit
     )
     coordinator = Coordinator(
-        first_weights(plan, place.network) if not begun else torch.zeros(_size(plan, place.network)),
+        first_weights(plan, place.network)
+        if not begun
+        else torch.zeros(_size(plan, place.network)),
         plan.rule,
         rounds=plan.settings.rounds,
         privacy=plan.privacy,
