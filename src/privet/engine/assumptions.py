@@ -72,6 +72,10 @@ WORLD_APART: Final = (
     "when the server was up, whom it let in, and what its operator did followed from no record and"
     " from no device's coming, or from what was published alone"
 )
+APART_FROM_NODES: Final = (
+    "when SuperLink and ServerApp were up, which nodes they let in, and what the operator did"
+    " followed from no record and from no node's coming, or from what was published alone"
+)
 ONE_NODE: Final = (
     "no person has records at two nodes: what is protected is a node, with all its records"
 )
@@ -128,9 +132,8 @@ def _of_a_federation(trust: Mapping[str, Any]) -> Iterator[str]:
         yield KEPT_TRACES
     if SERVED in facts:
         nodes = trust["data"]["unit"] == NODE
-        yield ONE_NODE if nodes else ONE_DEVICE
-        yield WORLD_APART
-        yield from (NODE_KEYS, SUPERLINK) if nodes else (OWN_KEYS,)
+        own = (ONE_NODE, APART_FROM_NODES, NODE_KEYS, SUPERLINK)
+        yield from own if nodes else (ONE_DEVICE, WORLD_APART, OWN_KEYS)
     if not facts["by_clock"]:
         yield TIMES_ARE_SHOWN
     if trust["provenance"]["init_seed"] is None:
