@@ -58,9 +58,7 @@ class Node:
     def info(self):
         key = key_of(self.number if self.keyed is None else self.keyed)
         pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-        return SimpleNamespace(
-            node_id=self.number, public_key=pem, last_activated_at=self.session
-        )
+        return SimpleNamespace(node_id=self.number, public_key=pem, last_activated_at=self.session)
 
 
 def moved(message, by):

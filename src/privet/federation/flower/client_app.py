@@ -14,6 +14,7 @@ An answer has the weights and nothing else: no number of records, no loss.
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 import privet
-from privet.data.dataset import Dataset
+from privet.data.dataset import Dataset, Split
 from privet.errors import InputError
 from privet.federation import wire
 from privet.federation.flat import flat
@@ -34,7 +35,7 @@ from privet.federation.flower.messages import ARRAYS, CONFIG, OFFER, SEED, TURN
 from privet.federation.local_work import Material, Teacher
 from privet.federation.one_by_one import OneByOne
 from privet.federation.phone.training import local_work, network_of
-from privet.federation.population import population_of
+from privet.federation.population import Population, population_of
 from privet.federation.settings import FederationSettings
 
 app = ClientApp()
@@ -104,14 +105,11 @@ def _one(material: Material, client: int) -> tuple[Material, int]:
 
 
 def _all_of(data: Dataset) -> Material:
+    """One client, whoever the records are of."""
     train = data.train
-    return Material(
-        x=torch.from_numpy(data.bounds.clamp_and_scale(train.x)),
-        y=torch.from_numpy(train.y),
-        clients=[np.arange(len(train), dtype=np.int64)],
-        pool=np.zeros(0, dtype=np.int64),
-        classes=len(data.classes),
-    )
+    one = Split(x=train.x, y=train.y, units=np.zeros(len(train), dtype=np.int64))
+    population = Population(data=replace(data, train=one, nominal_size=1), pool=None)
+    return population.material(torch.device("cpu"))
 
 
 def _offer(config: Mapping[str, Any]) -> wire.Offer:

@@ -24,6 +24,7 @@ _APP: Final = """\
 [project]
 name = "{name}"
 version = "1.0.0"
+description = "A model of privet's"
 license = "Apache-2.0"
 dependencies = []  # installed on every host beforehand: pip install 'privet[flower]'
 
