@@ -74,7 +74,9 @@ def flower(
     if tls_self_signed is not None:
         self_signed(made.path / "tls", tls_self_signed)
     if json:
-        print_json({"folder": str(made.path), "model": read.name, "ledger": str(made.ledger)})
+        over, version = made.standing(read.name)
+        said = {"folder": str(made.path), "model": read.name, "ledger": str(made.ledger)}
+        print_json(said | {"rounds_over": over, "version": version})
         return
     _tell(made, read, host=tls_self_signed or "HOST")
 
@@ -87,12 +89,14 @@ def _tell(folder: "Folder", plan: "ModelPlan", *, host: str) -> None:
 
     names = sorted(Roster.read(folder.nodes).names.values())
     own = plan.settings.model == CUSTOM
+    over, version = folder.standing(plan.name)
     tls, here = folder.path / "tls", " ".join(names) or "whoever comes"
     print_listing(
         [
             ("model", plan.name),
             ("nodes", here),
             ("ledger", str(folder.ledger)),
+            ("rounds", f"{over} of {plan.settings.rounds} are over; version {version}"),
             ("app", "your own, with the lines below" if own else str(folder.app)),
         ]
     )

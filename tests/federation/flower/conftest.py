@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 if importlib.util.find_spec("flwr") is None:
     if os.environ.get("PRIVET_REQUIRE_ALL"):

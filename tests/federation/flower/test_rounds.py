@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from flower_table import FEDBUFF, FLSYS, KNOWN_NOISE, PRIVACY, Node, adding, failing, moved, replied
@@ -151,6 +152,33 @@ def test_a_node_that_fails_has_a_rest_and_nobody_reads_why(world, caplog, capsys
     assert "secret" not in caplog.text + capsys.readouterr().out
     asked = [m for m in table.pushed if m.metadata.dst_node_id == 1]
     assert 1 <= len(asked) < len(table.pushed)
+
+
+def test_an_answer_in_anothers_name_does_not_count(world):
+    def forged(message):
+        reply = replied(message, moved(message, 9.0))
+        reply.metadata.__dict__["_src_node_id"] = 2
+        return reply
+
+    world.nodes[0].answers = forged
+    folder = world.folder(FEDBUFF)
+    world.run(folder)
+    assert {event.fields["device"] for event in world.events(folder)} == {"bea", "cyd"}
+
+
+def test_an_answer_without_anything_does_not_end_the_run(world):
+    def empty(message):
+        reply = replied(message, {})
+        reply.__dict__["_content"] = None
+        return reply
+
+    world.nodes[0].answers = empty
+    world.nodes[1].answers = lambda message: replied(message, {"other": np.zeros(3, np.float32)})
+    folder = world.folder(FLSYS)
+    world.run(folder)
+    assert {event.fields["device"] for event in world.events(folder)} == {"cyd"}
+    counts = world.counts(folder)
+    assert counts[("refused", "NODE_ERROR")] >= 1 <= counts[("refused", "MALFORMED")]
 
 
 def test_a_node_that_dies_does_not_stop_the_run(world):

@@ -4,6 +4,7 @@ import hashlib
 import time
 from typing import Final
 
+from privet.errors import InputError
 from privet.federation.flower.nodes import Roster
 from privet.federation.server.state import State
 from privet.federation.server.state.records import App, Device
@@ -19,14 +20,24 @@ def enrol(state: State, model: str, roster: Roster) -> None:
     known, wanted = set(state.devices_of(model)), set(roster.names.values())
     for key, name in roster.names.items():
         if state.device(name) is None:
-            state.add_device(_device(name, key), FLOWER)
+            _require_same(name, state.add_device(_device(name, key), FLOWER).name)
     for name in known - wanted:
         state.block(name)
     for name in wanted - known:
         state.block(name, blocked=False)
 
 
+def _require_same(name: str, known: str) -> None:
+    """A key that was here before is that node: under another name it would begin anew."""
+    if name != known:
+        raise InputError(
+            "a node under another name",
+            got=f"{name}.pub",
+            expected=f"{known}.pub, as in earlier runs: what it has spent goes by its name",
+        )
+
+
 def _device(name: str, key: bytes) -> Device:
     """Flower looks after the key; here it only has to be one of its own."""
-    digest = hashlib.sha256(name.encode() + key).hexdigest()
+    digest = hashlib.sha256(key).hexdigest()
     return Device(name=name, public_key=digest, phone=FLOWER, system=FLOWER, since=time.time())

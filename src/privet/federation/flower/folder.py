@@ -11,6 +11,7 @@
 """
 
 import math
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, final
@@ -20,11 +21,11 @@ from privet.federation.flower.nodes import Roster
 from privet.federation.pacing import Buffer
 from privet.federation.server.home import name_for
 from privet.federation.server.plan import ModelPlan, PhonePolicy
+from privet.federation.server.state.sqlite import SqliteState
 from privet.files import read_json, write_json
 
 FORMAT: Final = "privet-flower/1"
 ABOUT: Final = "flower.json"
-OF_MESSAGES: Final = ("ticket_seconds", "retry_seconds")  # of [phones], what nodes have as well
 
 
 @final
@@ -53,6 +54,11 @@ class Folder:
     def home(self) -> Path:
         """What is kept."""
         return self.path / "home"
+
+    @property
+    def begun(self) -> bool:
+        """Whether a ServerApp has been here."""
+        return (self.home / "state.sqlite").exists()
 
     @property
     def release(self) -> Path:
@@ -89,6 +95,14 @@ class Folder:
             )
         return cls(path)
 
+    def standing(self, model: str) -> tuple[int, int]:
+        """Rounds that are over, and the newest version."""
+        if not self.begun:
+            return 0, 0
+        with closing(SqliteState(self.home / "state.sqlite")) as state:
+            last = state.rounds(model, last=1)
+        return (last[-1].round, last[-1].version) if last else (0, 0)
+
     def note(self, ledger: Path) -> None:
         """Say which ledger is charged; the first one is, for good."""
         file = self.path / ABOUT
@@ -100,7 +114,7 @@ class Folder:
 def require_for_flower(plan: ModelPlan, roster: Roster) -> None:
     """Refuse what nodes of Flower cannot be asked for, and what would not be proved of them."""
     _require_plain(plan)
-    pacing, participation = plan.rule.pacing, None
+    pacing = plan.rule.pacing
     if math.isinf(pacing.seconds):
         raise InputError(
             "rounds that may wait for ever",

@@ -64,6 +64,7 @@ class Sent:
     """
 
     node: str
+    node_id: int
     session: str
     base_version: int
     until: float
@@ -152,7 +153,7 @@ class Rounds:
         """Let the update of an answer count, or say why it does not."""
         if now >= sent.until:
             return Reason.LATE.name
-        if reply.has_error():  # its text may be of the node's records: nobody reads it
+        if not _is_whole(reply, sent):
             return NODE_ERROR
         answer = self._model.coordinator.would_take(sent.node, sent.base_version)
         if answer is not Answer.ACCEPTED:
@@ -261,6 +262,7 @@ class Rounds:
             if message is not None:  # else the node is gone, and is asked again if it comes back
                 self.out[message] = Sent(
                     node=name,
+                    node_id=free[name].node_id,
                     session=free[name].last_activated_at,
                     base_version=coordinator.version,
                     until=until,
@@ -319,3 +321,9 @@ class Rounds:
         if node_id not in self._unknown:
             self._unknown.add(node_id)
             LOG.warning("node %d takes no part: nodes/ has no NAME.pub with its key", node_id)
+
+
+def _is_whole(reply: "Message", sent: Sent) -> bool:
+    """An answer of the node that was asked; the text of an error may be of its records, unread."""
+    whole = reply.has_content() and not reply.has_error()
+    return whole and reply.metadata.src_node_id == sent.node_id

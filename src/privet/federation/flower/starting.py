@@ -53,6 +53,8 @@ def set_up(
         raise InputError("not an empty folder", got=path, fix="name a new one")
     asked = ModelPlan.load(plan or folder.plan, own_network=True)
     roster = Roster.read(nodes or folder.nodes)
+    if not new and folder.begun:
+        ModelPlan.load(folder.plan, own_network=True).require_successor(asked)
     asked.require_runnable()
     require_for_flower(asked, roster)
     make_folder(folder.path)
