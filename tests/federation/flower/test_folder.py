@@ -85,7 +85,7 @@ def test_a_node_cannot_begin_anew_under_another_name(world, tmp_path):
         (FLSYS, '[[sensing]]\nsensor = "x"\nleast_rate = 1.0\nrate = 2.0\n', "sensing"),
         (
             'rule = "fedavg"\nrounds = 3\nrate = 0.5\nseconds = 3.0\npatient = false',
-            PRIVACY,
+            "[privacy]\nepsilon = 8.0\npopulation = 3\n",
             "patient",
         ),
     ],
