@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "server"), str(HERE.parents[1])]
 
-if importlib.util.find_spec("flwr") is None:
-    if os.environ.get("PRIVET_REQUIRE_ALL"):
-        raise RuntimeError("the extra 'flower' is not installed")
-    collect_ignore_glob = ["test_*.py"]
+if importlib.util.find_spec("flwr") is None and os.environ.get("PRIVET_REQUIRE_ALL"):
+    raise RuntimeError("the extra 'flower' is not installed")
+pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 
 @pytest.fixture

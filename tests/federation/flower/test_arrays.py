@@ -9,6 +9,7 @@ from torch import nn
 
 from privet.federation.flat import flat
 from privet.federation.flower.arrays import Layout
+from privet.federation.flower.messages import Form, record_of
 from privet.federation.server.updates import Malformed
 from privet.models import create
 
@@ -50,6 +51,15 @@ def test_what_goes_out_is_the_state_with_these_weights(network):
     other = Mixed()
     other.load_state_dict({name: torch.from_numpy(part) for name, part in arrays.items()})
     assert torch.equal(flat(other), weights)
+
+
+@pytest.mark.parametrize("form", Form)
+def test_what_is_sent_has_every_shape_and_kind_of_the_state(network, form):
+    layout = Layout(network)
+    sent = record_of(form, layout.arrays(flat(network)))
+    for array, part in zip(sent.values(), network.state_dict().values(), strict=True):
+        assert array.numpy().shape == tuple(part.shape)
+        assert torch.equal(torch.from_numpy(array.numpy()), part)
 
 
 def test_a_change_is_exact_and_of_what_travels_alone(network):

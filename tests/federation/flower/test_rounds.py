@@ -5,11 +5,26 @@ import json
 import numpy as np
 import pytest
 import torch
-from flower_table import FEDBUFF, FLSYS, KNOWN_NOISE, PRIVACY, Node, adding, failing, moved, replied
+from flower_table import (
+    FEDBUFF,
+    FLSYS,
+    KNOWN_NOISE,
+    PRIVACY,
+    Node,
+    Table,
+    adding,
+    failing,
+    moved,
+    replied,
+)
 from safetensors.torch import load_file
+from server_bench import Crash as DiskCrash
+from server_bench import Fuse
 
 from privet.federation.coordinator import Answer, Coordinator
 from privet.federation.flat import flat
+from privet.federation.flower import rounds
+from privet.federation.server.home import Home
 from privet.federation.server.model_keys import ModelKeys
 from privet.federation.server.opening import first_weights
 from privet.federation.server.plan import ModelPlan
@@ -77,6 +92,25 @@ def test_a_killed_server_goes_on_in_a_new_run_to_the_same_bits(world, crash):
     assert same(weights(release), weights(expected))
     assert len(world.events(folder)) == 12
     assert json.loads((release / "trust.json").read_text())["federation"]["sums"] == 4
+
+
+@pytest.mark.parametrize("place", [1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144])
+def test_a_server_that_dies_at_any_touch_of_a_disk_goes_on_to_the_same_bits(
+    world, monkeypatch, place
+):
+    whole = world.folder(FLSYS, KNOWN_NOISE, name="whole")
+    _, expected = world.run(whole)
+    world.now = 1000.0
+    folder = world.folder(FLSYS, KNOWN_NOISE, name="killed")
+    fuse, opens = Fuse(place), (Home.open_state, Home.open_store)
+    with monkeypatch.context() as patched:
+        patched.setattr(Home, "open_state", lambda home: fuse.wrap(opens[0](home)))
+        patched.setattr(Home, "open_store", lambda home: fuse.wrap(opens[1](home)))
+        with pytest.raises(DiskCrash):
+            world.run(folder)
+    _, release = world.run(folder)
+    assert same(weights(release), weights(expected))
+    assert len(world.events(folder)) == 12
 
 
 def test_answers_to_a_dead_run_are_never_pulled(world):
@@ -179,6 +213,20 @@ def test_an_answer_without_anything_does_not_end_the_run(world):
     assert {event.fields["device"] for event in world.events(folder)} == {"cyd"}
     counts = world.counts(folder)
     assert counts[("refused", "NODE_ERROR")] >= 1 <= counts[("refused", "MALFORMED")]
+
+
+def test_answers_are_pulled_a_few_at_a_time(world, monkeypatch):
+    monkeypatch.setattr(rounds, "MOST_BYTES", 40)
+    asked = []
+    monkeypatch.setattr(
+        Table,
+        "pull_messages",
+        lambda table, ids, pull=Table.pull_messages: asked.append(len(ids)) or pull(table, ids),
+    )
+    folder = world.folder(FLSYS)
+    world.run(folder)
+    assert set(asked) == {1}
+    assert len(world.events(folder)) == 12
 
 
 def test_a_node_that_dies_does_not_stop_the_run(world):

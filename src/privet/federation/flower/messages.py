@@ -10,7 +10,7 @@ Metrics are not looked at: what a node says of its records is not accounted.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from privet.errors import InputError
 from privet.federation.flower.arrays import Arrays, Encoded
@@ -49,14 +49,21 @@ class Form(StrEnum):
             ) from None
 
 
-def question(form: Form, arrays: Arrays, config: Config) -> "RecordDict":
+def record_of(form: Form, arrays: Arrays) -> "ArrayRecord":
+    """A version as it is sent; one for all messages, so that it is in memory once."""
+    from flwr.app import Array, ArrayRecord
+
+    names = arrays if form is Form.MESSAGE else map(str, range(len(arrays)))
+    pairs = zip(names, arrays.values(), strict=True)
+    return ArrayRecord({name: Array(part) for name, part in pairs})
+
+
+def question(form: Form, record: "ArrayRecord", config: Config) -> "RecordDict":
     """The content of a message to train."""
-    from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+    from flwr.app import ConfigRecord, RecordDict
 
     if form is Form.MESSAGE:
-        record = ArrayRecord({name: _array(part) for name, part in arrays.items()})
         return RecordDict({ARRAYS: record, CONFIG: ConfigRecord(dict(config))})
-    record = ArrayRecord({str(n): _array(part) for n, part in enumerate(arrays.values())})
     legacy = {name.replace("-", "_"): value for name, value in config.items()}
     return RecordDict({"fitins.parameters": record, "fitins.config": ConfigRecord(dict(legacy))})
 
@@ -80,9 +87,3 @@ def _encoded(record: "ArrayRecord") -> Encoded:
     if any(array.stype != NUMPY for array in record.values()):
         raise Malformed("arrays of another serialisation", expected=NUMPY)
     return {name: array.data for name, array in record.items()}
-
-
-def _array(part: Any) -> Any:
-    from flwr.app import Array
-
-    return Array(part)

@@ -35,6 +35,7 @@ from privet.federation.flower.messages import (
     Form,
     answer_in,
     question,
+    record_of,
 )
 from privet.federation.flower.nodes import Roster
 from privet.federation.pacing import Deadline
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
 GRACE: Final = 0.5  # of a round's time, after which a smaller cohort begins
+MOST_BYTES: Final = 256 * 2**20  # of answers in memory
 NODE_ERROR: Final = "NODE_ERROR"  # why an answer is refused that is an error of Flower's
 LOG: Final = logging.getLogger("privet.flower")
 
@@ -115,8 +117,7 @@ class Rounds:
     def turn(self) -> None:
         """Take what came, end what is over, ask who is free."""
         before = self._model.coordinator.round
-        for reply in list(self._grid.pull_messages(list(self.out))) if self.out else []:
-            self._take(reply)
+        self._pull()
         now = self._now()
         self._model.bring_to(now)
         self.out = {name: sent for name, sent in self.out.items() if now < sent.until}
@@ -131,6 +132,14 @@ class Rounds:
         return max(self._model.journal.at, self._clock() - self._model.epoch)
 
     # -- answers ----------------------------------------------------------------------------
+
+    def _pull(self) -> None:
+        """What is there, a few at a time, so that memory does not grow with the nodes."""
+        most = max(1, MOST_BYTES // (4 * self._model.size))
+        waiting = list(self.out)
+        for first in range(0, len(waiting), most):
+            for reply in self._grid.pull_messages(waiting[first : first + most]):
+                self._take(reply)
 
     def _take(self, reply: "Message") -> None:
         """One answer; the second to a message, or one to another run's, is to nothing."""
@@ -240,10 +249,10 @@ class Rounds:
         ]
         if not due or until <= now:
             return
-        arrays = self._layout.arrays(coordinator.weights.cpu())
+        record = record_of(self._form, self._layout.arrays(coordinator.weights.cpu()))
         messages = [
             Message(
-                question(self._form, arrays, self._told(name)),
+                question(self._form, record, self._told(name)),
                 free[name].node_id,
                 TRAIN,
                 ttl=until - now,
