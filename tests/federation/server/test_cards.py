@@ -11,6 +11,7 @@ from server_bench import Bench, plan_of, train
 
 from privet.engine.assumptions import ONE_DEVICE, PUBLIC_START, TRUSTED_SERVER
 from privet.federation.server.fleet_ledger import spent_by_device
+from privet.federation.server.service import opener
 from privet.guarantee import Adjacency
 from privet.ledger import Ledger
 from privet.release import Release, sha256
@@ -197,3 +198,20 @@ class TestOdometer:
         bench.open(
             plan_of("three", **{**PRIVATE, "privacy": {**PRIVATE["privacy"], "epsilon": 1.0}})
         )
+
+    def test_a_server_has_no_model_without_privacy_under_a_cap(self, bench):
+        from privet.errors import BudgetExceeded
+        from privet.ledger import default_ledger_path
+
+        bench.open(plan_of())
+        places = {"state": bench.state, "store": bench.store, "secrets": bench.folder / "secrets"}
+        opens = opener(name="ward", **places)
+        opens(plan_of("plain")).close()
+        ledger = Ledger(default_ledger_path())
+        ledger.open_account("fleet:capped", unit="device")
+        ledger.cap("fleet:capped", 8.0, 1e-5)
+        with pytest.raises(BudgetExceeded, match="already spent on 'fleet:ward'"):
+            ledger.cap("fleet:ward", 8.0, 1e-5)
+        ledger.close()
+        with pytest.raises(BudgetExceeded, match="an access without privacy"):
+            opener(name="capped", **places)(plan_of("other"))

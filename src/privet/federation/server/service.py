@@ -283,11 +283,13 @@ class Service:
 def opener(
     *, name: str, state: State, store: Store, secrets: Path, clock: Callable[[], float] = time.time
 ) -> Opens:
-    """How models are opened: private ones with the operator's ledger."""
+    """How models are opened: with the operator's ledger, which knows of those without privacy, too.
+
+    Else a cap on the server's devices would not hold for all models together.
+    """
 
     def opened(plan: ModelPlan) -> ModelHost:
-        private = plan.settings.epsilon is not None
-        ledger = Ledger(default_ledger_path()) if private else None
+        ledger = Ledger(default_ledger_path())
         return ModelHost.open(
             plan, state=state, store=store, secrets=secrets, ledger=ledger, server=name, clock=clock
         )
