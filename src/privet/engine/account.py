@@ -8,6 +8,7 @@ hardware) is a step of its own, with a sample and noise of its own, and is charg
 trainer takes fresh keys before it uses one.
 """
 
+import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import NoReturn, Self, final
@@ -16,6 +17,7 @@ import dp_accounting as dp
 
 from privet.engine.plan import Plan
 from privet.errors import CheckFailed, InputError
+from privet.files import flush_folder
 from privet.ledger import Ledger
 from privet.privacy.accounting import DpEvent
 
@@ -77,14 +79,24 @@ class Unpaid(_Silent):
 
 @final
 class RunAccount(Account):
-    """Ties a plan to its reservation in the ledger and to the journal of its updates."""
+    """Ties a plan to its reservation in the ledger and to the journal of its updates.
+
+    `durable`: what is noted survives a power cut, too, as whatever is made of it does.
+    """
 
     def __init__(
-        self, ledger: Ledger, run_id: str, journal: Path | None, *, cycle: int = 1
+        self,
+        ledger: Ledger,
+        run_id: str,
+        journal: Path | None,
+        *,
+        cycle: int = 1,
+        durable: bool = False,
     ) -> None:
         self.ledger = ledger
         self.run_id = run_id
         self._cycle = cycle
+        self._durable = durable
         self._path = journal
         self._seen, self._torn_at = _read_journal(journal)
 
@@ -151,6 +163,11 @@ class RunAccount(Account):
                     file.truncate(self._torn_at)
                     self._torn_at = None
                 file.write(f"{step} {fingerprint}\n".encode())
+                if self._durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            if self._durable and len(self._seen) == 1:
+                flush_folder(self._path.parent)
 
     def require_noted(self, steps: int) -> None:
         """Refuse to go on after `steps` steps where the journal lacks one that was done.

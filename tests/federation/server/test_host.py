@@ -1,6 +1,7 @@
 """A host and its phones: every transition of a round, and whatever phones may send."""
 
 import hashlib
+import os
 import sys
 import threading
 from pathlib import Path
@@ -370,6 +371,51 @@ class TestPrivacy:
         _later(private, host, 20)
         assert _ready(host, "a").reason is Reason.SPENT
 
+    @pytest.mark.parametrize("lost", ["all but the ledger", "state and store", "the model"])
+    def test_an_old_backup_gives_no_device_its_participations_back(self, private, lost):
+        """By then all turns are charged, so that the charges alone would not tell."""
+        plan = plan_of(privacy=PRIVACY, rounds={"rounds": 10})
+        host = private.open(plan)
+        train(host, private.store, "a", 1.0)
+        for _ in range(3):
+            _later(private, host, 10)
+        private.close()
+        backup = {p: p.read_bytes() for p in _files(private, lost)}
+        host = private.open(plan)
+        train(host, private.store, "a", 1.0)
+        _later(private, host, 10)
+        assert _ready(host, "a").reason is Reason.SPENT
+        private.close()
+        for path in _files(private, lost):
+            path.unlink()
+        if lost == "the model":
+            (private.folder / "secrets" / "har" / "steps.journal").unlink()
+        else:
+            for path, content in backup.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        with pytest.raises(InputError, match="older than what was published of it: got 1 devices"):
+            private.open(plan)
+
+    def test_what_is_noted_of_a_sum_is_on_disk_before_it_is_used(self, private, monkeypatch):
+        """Else a power cut leaves a snapshot that knows of a sum of which nothing is noted."""
+        host = private.open(plan_of(privacy=PRIVACY, rounds={"rounds": 5}))
+        journal = private.folder / "secrets" / "har" / "steps.journal"
+        flushed, fsync = [], os.fsync
+
+        def noting(descriptor):
+            fsync(descriptor)
+            path = Path(f"/proc/self/fd/{descriptor}").resolve()
+            flushed.append((path, path.stat().st_size))
+
+        monkeypatch.setattr(os, "fsync", noting)
+        _later(private, host, 10)
+        paths = [path for path, _ in flushed]
+        noted = flushed.index((journal, journal.stat().st_size))
+        published = next(i for i, path in enumerate(paths) if path.match("*/versions/har/*"))
+        assert noted < published
+        assert journal.parent in paths[noted:published]
+
     def test_the_same_journal_leads_to_the_same_noise_and_to_no_second_charge(self, private):
         plan = plan_of(privacy=PRIVACY, rounds={"rounds": 5})
         host = private.open(plan)
@@ -430,6 +476,34 @@ class TestOperators:
         assert train(host, bench.store, "c", 1.0).accepted
         with pytest.raises(InputError, match="no such version"):
             host.roll_back(77)
+
+    def test_what_was_rolled_back_to_may_go_and_the_model_stays(self, bench):
+        """The oldest version that is kept is the first to be pruned: nothing may need it then."""
+        rounds = {"rule": "fedbuff", "buffer": 1, "stale": 0}
+        plan = plan_of(model={"keep_versions": 2}, rounds=rounds)
+        host = bench.open(plan)
+        for device in "abc":
+            train(host, bench.store, device, 1.0)
+        bench.now += 2
+        train(host, bench.store, "d", 1.0)  # with this one there is a snapshot
+        oldest = bench.state.versions("har")[0].version
+        host.roll_back(oldest)
+        assert bench.state.version("har", oldest) is None
+        before = weights(host)
+        bench.close()
+        assert torch.equal(weights(bench.open(plan)), before)
+
+    def test_a_version_that_cannot_be_read_does_not_get_into_the_journal(self, bench):
+        host = bench.open(plan_of())
+        train(host, bench.store, "a", 1.0)
+        _later(bench, host, 10)
+        bench.store.put(host.weights_key(0), packed_weights(torch.zeros(SIZE)))
+        with pytest.raises(InputError, match="changed in the store"):
+            host.roll_back(0)
+        assert host.version == 1
+        assert train(host, bench.store, "a", 1.0).accepted
+        bench.close()
+        assert bench.open(plan_of()).standing()["waiting_updates"] == 1
 
     def test_no_buffer_takes_updates_of_what_was_rolled_back(self, bench):
         host = bench.open(plan_of(rounds={"rule": "fedbuff", "buffer": 1, "stale": 9}))
@@ -676,6 +750,12 @@ class TestFaults:
             host.tick()
 
 
+def _files(bench, lost):
+    """Of a server's folder, but for the ledger."""
+    places = ["state.db*", "store/**/*"] + ["secrets/**/*"] * (lost == "all but the ledger")
+    return [p for place in places for p in bench.folder.glob(place) if p.is_file()]
+
+
 def _objects(bench):
     root = bench.folder / "store"
     return {p.relative_to(root): p.read_bytes() for p in root.rglob("*") if p.is_file()}
@@ -688,5 +768,6 @@ def _go_back(bench, kept):
         (bench.folder / "store" / path).parent.mkdir(parents=True, exist_ok=True)
         (bench.folder / "store" / path).write_bytes(content)
     state = type(bench.state)(bench.folder / "state.db")
-    state.put_snapshot(snapshot)
+    row = "UPDATE snapshots SET seq = ?, key = ?, sha256 = ? WHERE model = ?"
+    state._do(row, snapshot.seq, snapshot.key, snapshot.sha256, snapshot.model)
     state.close()

@@ -7,6 +7,7 @@ digests; from that follows what a single device has spent, for the curator's eye
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self, final
 
@@ -82,13 +83,33 @@ class FleetAccount:
         privacy = self._plan.privacy
         if self.ledger is None or privacy is None:
             return Unpaid()
-        books = RunAccount(self.ledger, self.run_id, self._steps)
+        books = RunAccount(self.ledger, self.run_id, self._steps, durable=True)
         return StepAccount(books, privacy.participation)
 
     def require_noted(self, coordinator: Coordinator) -> None:
         """Refuse to go on where it could not be told whether a sum comes out as before."""
         if isinstance(coordinator.account, StepAccount):
             coordinator.account.books.require_noted(coordinator.sums)
+
+    def require_newest(self, times: Mapping[str, int]) -> None:
+        """Refuse a private model that is older than what was published of it.
+
+        After an old backup its caps would begin again where they were, and let devices take part
+        more often than is accounted.
+        """
+        if self.ledger is None or self._plan.privacy is None:
+            return
+        known = {self.ledger.unit_digest(name): n for name, n in times.items()}
+        noted = self.ledger.participations(self.run_id)
+        behind = sum(n > known.get(unit, 0) for unit, n in noted.items())
+        if behind:
+            raise InputError(
+                f"'{self._plan.name}' is older than what was published of it",
+                got=f"{behind} devices took part more often than its journal says",
+                expected="the state, the store and the secrets that published it",
+                fix="restore the newest ones, or give the model another name and a budget of its"
+                " own",
+            )
 
     def note(self, times: dict[str, int]) -> None:
         """How often devices were in the run; to say it again changes nothing."""

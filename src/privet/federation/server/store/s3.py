@@ -21,7 +21,7 @@ except ModuleNotFoundError as missing:
     ) from None
 
 LONGEST_SECONDS: Final = 7 * 86_400  # of a presigned address
-GONE: Final = ("404", "NoSuchKey", "NotFound")
+GONE: Final = ("404", "NoSuchKey", "NotFound", "InvalidRange")
 
 
 @final
