@@ -19,6 +19,7 @@ from privet.federation.server.host import Given, NotNow
 from privet.federation.server.updates import packed
 from privet.federation.server.versions import packed_weights
 from privet.federation.wire import Reason
+from privet.ledger import Ledger
 from privet.models import create
 
 PRIVACY = {"epsilon": 8.0, "population": 100, "times": 2}
@@ -397,6 +398,34 @@ class TestPrivacy:
         with pytest.raises(InputError, match="older than what was published of it: got 1 devices"):
             private.open(plan)
 
+    def test_another_ledger_is_no_way_round_what_was_spent(self, private):
+        plan = plan_of(privacy=PRIVACY, rounds={"rounds": 5})
+        private.open(plan)
+        private.close()
+        for path in private.folder.glob("ledger.*"):
+            path.rename(path.with_name(f"old-{path.name}"))
+        with pytest.raises(InputError, match="does not know of 'har', which has begun"):
+            private.open(plan)
+
+    def test_a_ledger_from_a_backup_is_told_what_was_spent_since(self, private):
+        plan = plan_of(privacy=PRIVACY, rounds={"rounds": 2})
+        host = private.open(plan)
+        _later(private, host, 10)
+        private.close()
+        kept = (private.folder / "ledger.db").read_bytes()
+        host = private.open(plan)
+        train(host, private.store, "a", 1.0)
+        _later(private, host, 10)
+        assert host.stopped
+        private.close()
+        (private.folder / "ledger.db").write_bytes(kept)
+        private.open(plan)
+        ledger = Ledger(private.folder / "ledger.db")
+        (run,) = ledger.account("fleet:server").runs
+        assert (run.charged, run.status) == (2, "settled")
+        assert list(ledger.participations(run.id).values()) == [1]
+        ledger.close()
+
     def test_what_is_noted_of_a_sum_is_on_disk_before_it_is_used(self, private, monkeypatch):
         """Else a power cut leaves a snapshot that knows of a sum of which nothing is noted."""
         host = private.open(plan_of(privacy=PRIVACY, rounds={"rounds": 5}))
@@ -740,6 +769,23 @@ class TestFaults:
         monkeypatch.setattr(state, "_end", whole)
         assert _commit(host, commit).accepted
         assert host.standing()["waiting_updates"] == 1
+
+    def test_an_event_is_flushed_to_disk_before_anybody_is_told(self, bench, monkeypatch):
+        """No killed process could tell: its kernel lives on, and writes what was not flushed."""
+        host, levels = bench.open(plan_of()), []
+        append = bench.state.append
+
+        def noting(event):
+            append(event)
+            connection = bench.state._here.connection
+            levels.append((event.kind, connection.execute("PRAGMA synchronous").fetchone()[0]))
+
+        monkeypatch.setattr(bench.state, "append", noting)
+        train(host, bench.store, "a", 1.0)
+        _later(bench, host, 10)
+        host.stop()
+        full = 2
+        assert levels == [("update", full), ("deadline", full), ("stopped", full)]
 
     def test_a_model_that_is_closed_says_so(self, bench):
         host = bench.open(plan_of())

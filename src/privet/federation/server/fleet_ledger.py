@@ -46,8 +46,14 @@ class FleetAccount:
         self._steps = keys.steps
 
     @classmethod
-    def open(cls, ledger: Ledger | None, *, server: str, plan: ModelPlan, keys: ModelKeys) -> Self:
-        """Reserve the whole plan, once; refused by the ledger if a cap does not fit it."""
+    def open(
+        cls, ledger: Ledger | None, *, server: str, plan: ModelPlan, keys: ModelKeys, begun: bool
+    ) -> Self:
+        """Reserve the whole plan, once; refused by the ledger if a cap does not fit it.
+
+        A private model that has begun goes on with the ledger that knows of it, and no other: its
+        caps would not hold there, and what was spent would be forgotten here.
+        """
         account = cls(ledger, plan, keys)
         if ledger is None:
             if plan.privacy is not None:
@@ -55,6 +61,13 @@ class FleetAccount:
             return account
         event, turns = _turns(plan, secret=keys.randomness.secret)
         if not ledger.knows(keys.run_id):
+            if begun and plan.privacy is not None:
+                raise InputError(
+                    f"the ledger does not know of '{plan.name}', which has begun",
+                    got=f"no run {keys.run_id} in {ledger.path}",
+                    expected="the ledger that it began with",
+                    fix="set PRIVET_HOME to that one's folder, or restore it",
+                )
             account._reserve(ledger, server, event, turns)
         run = ledger.run(keys.run_id)
         planned = (fleet_of(server), event, turns)
@@ -110,6 +123,13 @@ class FleetAccount:
                 fix="restore the newest ones, or give the model another name and a budget of its"
                 " own",
             )
+
+    def catch_up(self, coordinator: Coordinator) -> None:
+        """Tell the ledger once more what was spent: it may be of an old backup."""
+        self.note(dict(coordinator.times))
+        if self.ledger is not None and self.ledger.run(self.run_id).status == "open":
+            if coordinator.sums:
+                coordinator.account.charge(coordinator.sums - 1)
 
     def note(self, times: dict[str, int]) -> None:
         """How often devices were in the run; to say it again changes nothing."""

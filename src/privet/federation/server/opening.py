@@ -108,7 +108,9 @@ def _made(
     plan = plans[0]
     plan.require_runnable()
     keys = ModelKeys.of(plan, place.secrets, begun=begun)
-    account = FleetAccount.open(place.ledger, server=place.server, plan=plan, keys=keys)
+    account = FleetAccount.open(
+        place.ledger, server=place.server, plan=plan, keys=keys, begun=begun
+    )
     coordinator = Coordinator(
         first_weights(plan) if not begun else torch.zeros(_size(plan)),
         plan.rule,

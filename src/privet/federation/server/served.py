@@ -303,7 +303,7 @@ class ServedModel:
         self.journal.next_seq, self.journal.at = snapshot.seq + 1, state["at"]
         self._snapshot, self._snapshot_at = snapshot, state["at"]
         self.account.require_noted(self.coordinator)
-        self.account.note(dict(self.coordinator.times))
+        self.account.catch_up(self.coordinator)
         self._replaying = True
         for event in self.state.events(self.name, after=snapshot.seq):
             self.apply(event)

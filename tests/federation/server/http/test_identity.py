@@ -210,6 +210,21 @@ def test_a_blocked_device_is_out_at_once_and_for_good(phone, started):
     assert offers(phone, phone.token).status_code == 200
 
 
+def test_who_is_blocked_while_a_token_is_looked_at_is_out(phone, started, monkeypatch):
+    """What was read before it must not be believed after it."""
+    token, identity = forged(started, sub=phone.device), started.service.identity
+    models_of = started.state.models_of
+
+    def blocked_meanwhile(device):
+        monkeypatch.undo()
+        identity.block(device, blocked=True)
+        return models_of(device)
+
+    monkeypatch.setattr(started.state, "models_of", blocked_meanwhile)
+    assert offers(phone, token).status_code == 200  # it was asked before
+    refused(offers(phone, token), 403, "device-blocked")
+
+
 def test_a_ready_that_was_heard_is_of_no_use(phone):
     nonce = "n" * 20
     assert phone.ready(nonce=nonce).status_code == 200
