@@ -127,9 +127,10 @@ class FleetAccount:
     def catch_up(self, coordinator: Coordinator) -> None:
         """Tell the ledger once more what was spent: it may be of an old backup."""
         self.note(dict(coordinator.times))
-        if self.ledger is not None and self.ledger.run(self.run_id).status == "open":
-            if coordinator.sums:
-                coordinator.account.charge(coordinator.sums - 1)
+        if self.ledger is None or self.ledger.run(self.run_id).status != "open":
+            return
+        if coordinator.sums:
+            coordinator.account.charge(coordinator.sums - 1)
 
     def note(self, times: dict[str, int]) -> None:
         """How often devices were in the run; to say it again changes nothing."""
