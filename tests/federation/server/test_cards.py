@@ -1,6 +1,7 @@
 """A model on a server becomes a release that `verify` accepts, and whose lies it finds."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -110,6 +111,17 @@ def test_a_model_without_privacy_says_so(bench, tmp_path):
     assert _problems(_verified(bench, folder)) == []
     assert Release.load(folder).guarantees == ()
     assert Release.load(folder).trust["withheld"]
+
+
+def test_known_noise_hides_nothing_whatever_the_plan_asks_for(bench, tmp_path):
+    host = bench.open(plan_of(**{**PRIVATE, "privacy": {**PRIVATE["privacy"], "noise_seed": 3}}))
+    _rounds(bench, host, 1)
+    release = Release.load(host.export(tmp_path / "r"))
+    assert release.guarantees == ()
+    assert release.trust["withheld"]
+    ledger = _ledger(bench)
+    assert spent_by_device(ledger, "server", "a", delta=1e-5).in_all == math.inf
+    ledger.close()
 
 
 def test_a_model_that_starts_from_a_release_states_that_it_is_public(bench, tmp_path):

@@ -484,6 +484,15 @@ class TestPrivacy:
         with pytest.raises(InputError, match="the keys of 'har' are gone"):
             private.open(plan)
 
+    def test_without_what_is_noted_of_its_sums_a_model_does_not_go_on(self, private):
+        """It could not be told whether one came out different, which is a second release."""
+        plan = plan_of(privacy=PRIVACY, rounds={"rounds": 5})
+        _later(private, private.open(plan), 10)
+        private.close()
+        (private.folder / "secrets" / "har" / "steps.journal").unlink()
+        with pytest.raises(InputError, match="the journal lacks a step"):
+            private.open(plan)
+
     def test_a_private_model_needs_a_ledger(self, bench):
         with pytest.raises(InputError, match="needs a ledger"):
             bench.open(plan_of(privacy=PRIVACY))
