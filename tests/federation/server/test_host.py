@@ -162,6 +162,18 @@ class TestARound:
         _later(bench, host, 10)
         np.testing.assert_allclose(weights(host), first.numpy() + vector(5.5), atol=1e-6)
 
+    def test_updates_that_a_restart_has_read_again_are_put_away_too(self, bench, monkeypatch):
+        host = bench.open(plan_of())
+        for device in "abc":
+            train(host, bench.store, device, 1.0)
+        bench.close()
+        monkeypatch.setattr(served, "MOST_KEPT_BYTES", 3 * len(packed(vector(0.0))))
+        host = bench.open(plan_of())
+        train(host, bench.store, "d", 1.0)
+        host.tick()
+        assert not [*bench.store.list("taken/har/")]
+        assert host.standing()["waiting_updates"] == 4
+
     def test_the_mean_is_the_same_in_any_order(self, tmp_path):
         rng, ends = np.random.default_rng(0), []
         changes = {f"d{i}": rng.normal(size=SIZE).astype(np.float32) for i in range(40)}
@@ -263,6 +275,20 @@ class TestUpdates:
         assert _commit(host, commit).accepted
         standing = host.standing()
         assert (standing["accepted"], standing["waiting_updates"]) == (1, 1)
+
+    def test_two_tickets_of_one_device_that_are_shown_at_once_count_once(self, bench):
+        """Two counted events of which the second is none would stop the model for good."""
+        plan = plan_of(rounds={"rule": "fedbuff", "buffer": 2, "stale": 5})
+        host = bench.open(plan)
+        old = upload(host, bench.store, "a", packed(vector(1.0)))
+        for device in "bc":
+            train(host, bench.store, device, 1.0)
+        new = upload(host, bench.store, "a", packed(vector(2.0)))
+        assert old[0] != new[0]
+        with held(host):
+            answers = [host.commit(*commit) for commit in (old, new)]
+        assert [answer.result(30).reason for answer in answers] == [None, Reason.REPEATED]
+        assert host.standing()["waiting_updates"] == 1
 
     def test_two_tickets_of_one_device_count_once_in_a_step(self, bench):
         host = bench.open(plan_of(rounds={"quorum": 3}))
@@ -531,6 +557,28 @@ class TestOperators:
         bench.close()
         assert torch.equal(weights(bench.open(plan)), before)
 
+    def test_dying_twice_over_a_roll_back_does_not_lose_what_it_goes_back_to(
+        self, bench, monkeypatch
+    ):
+        rounds = {"rule": "fedbuff", "buffer": 1, "stale": 0}
+        plan = plan_of(model={"keep_versions": 2}, rounds=rounds)
+        host = bench.open(plan)
+        for device in "abc":
+            train(host, bench.store, device, 1.0)
+        oldest = bench.state.versions("har")[0].version
+        expected = host._served().versions.weights(oldest)
+
+        def dies(*_):
+            raise OSError("no more")
+
+        for owner, name in ((bench.state, "put_round"), (served.ServedModel, "written_snapshot")):
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, dies)
+                with pytest.raises(OSError, match="no more"):
+                    host.roll_back(oldest) if name == "put_round" else bench.open(plan)
+            bench.close()
+        assert torch.equal(weights(bench.open(plan)), expected)
+
     def test_a_version_that_cannot_be_read_does_not_get_into_the_journal(self, bench):
         host = bench.open(plan_of())
         train(host, bench.store, "a", 1.0)
@@ -647,6 +695,25 @@ class TestCohorts:
         assert train(host, bench.store, "b", 1.0).accepted
         host.tick()
         assert host.version == 1  # all have answered
+
+    def test_a_snapshot_in_the_midst_of_a_round_knows_who_was_chosen(self, bench, monkeypatch):
+        monkeypatch.setattr(served, "MOST_KEPT_BYTES", 1)
+        host = bench.open(plan_of(rounds={"rule": "fedavg", "cohort": 2, "seconds": 100}))
+        for device in "ab":
+            _ready(host, device)
+        host.tick()
+        assert train(host, bench.store, "a", 1.0).accepted
+        host.tick()
+        assert not [*bench.store.list("taken/har/")]
+        bench.close()
+        host = bench.open(host.plan)
+        for device in "cd":
+            assert _ready(host, device).reason is Reason.UNASKED
+        host.tick()
+        assert _ready(host, "c").reason is Reason.UNASKED
+        assert train(host, bench.store, "b", 1.0).accepted
+        host.tick()
+        assert host.version == 1
 
     def test_a_smaller_cohort_begins_when_no_more_come(self, bench):
         host = bench.open(plan_of(rounds={"rule": "fedavg", "cohort": 5, "seconds": 100}))
