@@ -370,6 +370,18 @@ def test_a_plain_update_is_refused_before_it_is_in_the_journal(fleet):
     assert not [e for e in f.state.events("m") if e.kind == "update"]
 
 
+def test_a_sum_that_cannot_begin_does_not_keep_the_round_from_ending(fleet, monkeypatch):
+    def fails(*_):
+        raise InputError("two devices of a cohort with the same key")
+
+    f = fleet(seconds=1.5)
+    monkeypatch.setattr(Sums, "_begin", fails)
+    f.until(lambda: f.host.round_now().round >= 1)
+    f.until(lambda: any(f.fates().values()))
+    assert not any("accepted" in fates for fates in f.fates().values())
+    monkeypatch.undo()
+
+
 def _json(message):
     from privet.federation.secure_sum import codec
 

@@ -157,8 +157,11 @@ class Desk:
     def _ticked(self) -> float:
         if self._sums is None:
             return self.host.tick()
-        self._sums.tick()
-        return min(self.host.tick(), SUMS_TICK)
+        try:
+            self._sums.tick()
+        finally:  # a sum at fault must not keep its round from ending
+            seconds = self.host.tick()
+        return min(seconds, SUMS_TICK)
 
     def _unsigned(self, version: int) -> Manifest:
         try:
