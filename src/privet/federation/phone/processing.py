@@ -127,6 +127,7 @@ class Sensing:
         processors: of all models.
         switches: the user's.
         saves: whether to save the battery in this moment.
+        kept: for how many days samples are kept, by sensor.
     """
 
     def __init__(
@@ -136,9 +137,10 @@ class Sensing:
         processors: Sequence[Processor],
         switches: Switches,
         saves: Callable[[float], bool],
+        kept: Mapping[str, float],
     ) -> None:
         self.plans, self.collectors, self.processors = plans, collectors, processors
-        self.switches, self.saves = switches, saves
+        self.switches, self.saves, self.kept = switches, saves, kept
 
     def act(self, now: float) -> float:
         """Collect, process what is new, forget what is old."""
@@ -149,6 +151,7 @@ class Sensing:
                 new |= collector.collect(plans[sensor], now)
                 continue
             collector.skip(now)
+            collector.storage.forget(before=now - self.kept[sensor] * DAY)
             if self.switches.presets.get(sensor) is Preset.STOPPED:
                 self._forget_all(collector)
         for processor in self.processors:
