@@ -191,7 +191,7 @@ class Service:
     ) -> None:
         """What a device says in a secure sum."""
         desk = await self._desk_of(ticket, caller)
-        content = await desk.read(body)
+        content = await desk.read(caller.name, body)
         try:
             await asyncio.to_thread(desk.sums().say, caller.name, ticket, stage, content)
         except NotInSum as no:
