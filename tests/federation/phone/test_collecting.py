@@ -241,6 +241,7 @@ def make_sensing(folder, samples):
 def test_pause_stop_and_go(tmp_path):
     sensing, records, switches = make_sensing(tmp_path, stream(30.0))
     sensing.act(10.0)
+    assert (tmp_path / "processed.json").stat().st_mode & 0o077 == 0
     before = records.count() + records.count(HELD_OUT)
     assert before == 99
     switches.set("acc", "paused")

@@ -212,3 +212,18 @@ def test_a_store_without_encryption_is_not_sent_anything(server, tmp_path):
     for url in there:
         phone.put_whole(url, update)
     assert sent == there
+
+
+def test_a_manifest_of_another_model_is_refused(server, tmp_path):
+    """Signed by the server, of the same version and size: still not what was asked for."""
+    phone, told = enter(server, tmp_path), server._manifest
+    server.weights["other"] = dict(server.weights["m"])
+
+    def of_another(request, _, version):
+        return told(request, "other", version)
+
+    server._manifest = of_another
+    with pytest.raises(CheckFailed, match="something else"):
+        phone.fetch("m", 0, "v1/models/m/versions/0", tmp_path / "w", weights=15)
+    server._manifest = told
+    phone.fetch("m", 0, "v1/models/m/versions/0", tmp_path / "w", weights=15)

@@ -289,7 +289,7 @@ class Switches:
 
     def set(self, sensor: str, preset: str) -> None:
         """The user's wish; kept."""
-        write_json(self._path, self.presets | {sensor: _preset(preset)}, private=True)
+        write_json(self._path, {**self.presets, sensor: _preset(preset)}, private=True)
 
 
 def _preset(name: object) -> Preset:

@@ -75,7 +75,8 @@ class Processor:
         if len(starts):
             self._keep(samples, starts, labels, length)
         self._until, self._windows = rest, self._windows + len(starts)
-        write_json(self._path, {"until": self._until, "windows": self._windows})
+        said = {"until": self._until, "windows": self._windows}
+        write_json(self._path, said, private=True)
         return len(starts)
 
     def forget(self, *, before: float) -> None:
