@@ -211,6 +211,29 @@ def test_the_memory_is_not_read_twice_in_two_ways(tmp_path, ledger):
         extend(tmp_path / "life", stream=small_stream(2), ledger=ledger)
 
 
+def test_a_journal_of_readings_that_lacks_one_stops_the_run(tmp_path, ledger):
+    """Without it another reading would pass for the first, and be paid by nobody."""
+    out = tmp_path / "life"
+
+    def die(trainer):
+        if trainer.next_step == 3 and (out / "versions" / "02").exists():
+            raise Killed
+
+    options = {"checkpoint_every": 100, **NEAR, **TARGET, **QUICK}
+    with pytest.raises(Killed):
+        fit("l2dp", small_stream(2), out=out, ledger=ledger, watch=die, **options)
+    journal = out / "versions" / "02" / "internal" / "recalled.log"
+    kept = journal.read_text()
+    for left in (kept.partition("\n")[2], ""):
+        journal.write_text(left)
+        with pytest.raises(InputError, match="the journal lacks a step that was done"):
+            extend(out, stream=small_stream(2), ledger=ledger)
+    # Of the last step that was charged nothing may have been read when the run was killed.
+    journal.write_text("".join(kept.splitlines(keepends=True)[:2]))
+    extend(out, stream=small_stream(2), ledger=ledger)
+    assert verify(out / "versions" / "02", ledger=ledger).ok
+
+
 def test_a_task_more_changes_no_version_that_is_there(tmp_path, ledger):
     out = tmp_path / "life"
     fit("l2dp", small_stream(2), out=out, ledger=ledger, **NEAR, **TARGET, **QUICK)

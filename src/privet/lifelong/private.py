@@ -184,6 +184,8 @@ def _hooked(
             open_account=lambda: Prepaid(books.ledger, books.run_id, journal),
             extras=Extras(contribution=settings.contribution, precision=settings.precision),
         )  # fmt: skip
+        # Else a reading that comes out another way could not be told from the one that is paid.
+        reader.account.books.require_noted(trainer.next_step, most=plan.steps)
         trainer.draws_by_torch = trainer.draws_by_torch or reader.draws_by_torch
         Recalling(trainer, reader, _combine(settings, trainer.plan, plan))
     return _springs(life, settings, trainer, number)
