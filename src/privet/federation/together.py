@@ -9,8 +9,8 @@ makes of the rows of a batch together, it never sees another client's. The optim
 out, since each client's must be its own; their arithmetic is that of torch.optim.
 
 Cost: memory of a few times clients x weights beside the activations; `at_once` bounds it. On a GPU
-nothing is waited for. The result is that of `one_by_one` to rounding where a model draws nothing;
-dropout draws other masks.
+nothing is waited for. The result is that of `one_by_one` to rounding where a model draws nothing
+and treats records apart; dropout draws other masks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,12 +76,12 @@ class Together:
         stacked = _stacked(lessons)
         some_stand_still = (stacked == EMPTY).all(2).any(0).tolist()
         rows = _sent(stacked, start.device)
-        own = rows[:, 0, :1].clamp_min(0)
+        own = rows[:, :1, :1].clamp_min(0)
         move = _mover(self.work, far)
         with own_draws(lessons[0].seed, start.device):
             for step in range(rows.shape[1]):
                 there = rows[:, step] != EMPTY
-                chosen = torch.where(there, rows[:, step], own)
+                chosen = torch.where(there, rows[:, step], own[:, 0])
                 x, y = self.material.x[chosen], self.material.y[chosen]
                 where, common = (start, None) if step == 0 else (start + far, 0)
                 gradients = vmap(
