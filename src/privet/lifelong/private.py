@@ -9,8 +9,8 @@
 
 |M| is expected: p times the declared sizes behind. `lifetime` has the guarantee and its proof,
 `planning` the noise, `recalling` how the two gradients become one step. A task is a run like any
-other: its steps are reserved and charged in the ledger, and so is, before it begins, all that later
-tasks may read of it. A killed task goes on from its checkpoint.
+other: its steps are reserved and charged in the ledger. All that later tasks may read of it is
+reserved before it begins and charged when it ends. A killed task goes on from its checkpoint.
 
 Deviation from the spec: the rate falls by halves, not as 1/(i-1) (`lifetime`).
 """
