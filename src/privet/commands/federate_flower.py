@@ -90,7 +90,8 @@ def _tell(folder: "Folder", plan: "ModelPlan", *, host: str) -> None:
     names = sorted(Roster.read(folder.nodes).names.values())
     own = plan.settings.model == CUSTOM
     over, version = folder.standing(plan.name)
-    tls, here = folder.path / "tls", " ".join(names) or "whoever comes"
+    made, here = folder.path / "tls", " ".join(names) or "whoever comes"
+    tls = str(made) if made.exists() else "TLS"
     print_listing(
         [
             ("model", plan.name),

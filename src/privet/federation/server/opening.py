@@ -12,10 +12,15 @@ from torch import Tensor, nn
 from privet.errors import InputError
 from privet.federation.coordinator import FIRST_VERSION, Accept, Coordinator
 from privet.federation.flat import flat
+<<<<<<< HEAD
 from privet.federation.local_work import own_draws
 from privet.federation.running import require_scores
 from privet.federation.server.fleet_ledger import DEVICE, FleetAccount
 from privet.federation.server.journal import Kind
+=======
+from privet.federation.server.fleet_ledger import FleetAccount
+from privet.federation.server.journal import Journal, Kind
+>>>>>>> main
 from privet.federation.server.model_keys import ModelKeys
 from privet.federation.server.plan import ModelPlan
 from privet.federation.server.served import ServedModel
@@ -56,6 +61,7 @@ def opened(plan: ModelPlan, place: Place, told: Callable[[], None]) -> ServedMod
     first = place.state.events(plan.name, most=1)
     if not first:
         return _begun(plan, place, told)
+    Journal(place.state, plan.name).reopen()
     rows = place.state.plans(plan.name)
     own = place.network is not None
     plans = [ModelPlan.from_json(json.loads(row.text), own_network=own) for row in rows]
@@ -107,6 +113,7 @@ def first_weights(plan: ModelPlan, own: Callable[[], nn.Module] | None = None) -
 def _begun(plan: ModelPlan, place: Place, told: Callable[[], None]) -> ServedModel:
     """Everything is on disk before the first line of the journal says that there is a model."""
     model = _made([plan], place, begun=False, epoch=place.clock(), told=told)
+    model.account.require_newest(model.coordinator.times)  # else its state was lost
     version = model.versions.put(
         FIRST_VERSION, model.coordinator.weights, plan=plan.digest, at=model.journal.at
     )
@@ -135,7 +142,11 @@ def _made(
     plan.require_runnable()
     keys = ModelKeys.of(plan, place.secrets, begun=begun)
     account = FleetAccount.open(
+<<<<<<< HEAD
         place.ledger, server=place.server, plan=plan, keys=keys, unit=place.unit
+=======
+        place.ledger, server=place.server, plan=plan, keys=keys, begun=begun
+>>>>>>> main
     )
     coordinator = Coordinator(
         first_weights(plan, place.network)
