@@ -49,27 +49,21 @@ class FleetAccount:
 
     @classmethod
     def open(
-<<<<<<< HEAD
         cls,
         ledger: Ledger | None,
         *,
         server: str,
         plan: ModelPlan,
         keys: ModelKeys,
+        begun: bool,
         unit: str = DEVICE,
-    ) -> Self:
-        """Reserve the whole plan, once; refused by the ledger if a cap does not fit it."""
-        account = cls(ledger, plan, keys, unit)
-=======
-        cls, ledger: Ledger | None, *, server: str, plan: ModelPlan, keys: ModelKeys, begun: bool
     ) -> Self:
         """Reserve the whole plan, once; refused by the ledger if a cap does not fit it.
 
         A private model that has begun goes on with the ledger that knows of it, and no other: its
         caps would not hold there, and what was spent would be forgotten here.
         """
-        account = cls(ledger, plan, keys)
->>>>>>> main
+        account = cls(ledger, plan, keys, unit)
         if ledger is None:
             if plan.privacy is not None:
                 raise InputError("a private model needs a ledger", got=f"'{plan.name}' without one")

@@ -12,15 +12,10 @@ from torch import Tensor, nn
 from privet.errors import InputError
 from privet.federation.coordinator import FIRST_VERSION, Accept, Coordinator
 from privet.federation.flat import flat
-<<<<<<< HEAD
 from privet.federation.local_work import own_draws
 from privet.federation.running import require_scores
 from privet.federation.server.fleet_ledger import DEVICE, FleetAccount
-from privet.federation.server.journal import Kind
-=======
-from privet.federation.server.fleet_ledger import FleetAccount
 from privet.federation.server.journal import Journal, Kind
->>>>>>> main
 from privet.federation.server.model_keys import ModelKeys
 from privet.federation.server.plan import ModelPlan
 from privet.federation.server.served import ServedModel
@@ -142,16 +137,11 @@ def _made(
     plan.require_runnable()
     keys = ModelKeys.of(plan, place.secrets, begun=begun)
     account = FleetAccount.open(
-<<<<<<< HEAD
-        place.ledger, server=place.server, plan=plan, keys=keys, unit=place.unit
-=======
-        place.ledger, server=place.server, plan=plan, keys=keys, begun=begun
->>>>>>> main
+        place.ledger, server=place.server, plan=plan, keys=keys, begun=begun, unit=place.unit
     )
+    own = place.network
     coordinator = Coordinator(
-        first_weights(plan, place.network)
-        if not begun
-        else torch.zeros(_size(plan, place.network)),
+        first_weights(plan, own) if not begun else torch.zeros(_size(plan, own)),
         plan.rule,
         rounds=plan.settings.rounds,
         privacy=plan.privacy,
