@@ -255,6 +255,32 @@ def test_a_node_that_came_back_is_asked_again_at_once(world):
     assert max(event.at for event in world.events(folder)[:3]) < 10 > first.at
 
 
+def test_a_node_that_only_seemed_gone_does_not_count_twice_with_one_lesson(world):
+    """It is asked again, and answers both: the same lesson from the same version."""
+    folder = world.folder(FEDBUFF.replace("rounds = 3", "rounds = 12"))
+    ada, works = world.nodes[0], world.nodes[0].answers
+
+    def slowly(message):
+        first = message.metadata.group_id == "0"
+        return works(message) if world.now > (1003 if first else 1005) else None
+
+    ada.answers = slowly
+
+    def flickers(table):
+        ada.session = str(world.now > 1001)
+
+    table, _ = world.run(folder, each=flickers)
+    asked = [message for message in table.pushed if message.metadata.dst_node_id == 1]
+    assert [message.metadata.group_id for message in asked[:2]] == ["0", "1"]
+    counted = [e.fields for e in world.events(folder) if e.fields["device"] == "ada"]
+    turns = {
+        message.metadata.message_id: message.content.config_records["config"]["privet-turn"]
+        for message in asked
+    }
+    assert [turns[fields["ticket"]] for fields in counted] == list(range(len(counted)))
+    assert len(counted) >= 2
+
+
 def test_numbers_that_are_not_finite_count_as_zero_under_privacy_alone(world):
     world.nodes[0].answers = lambda m: replied(m, moved(m, float("nan")))
     private = world.folder(FLSYS, KNOWN_NOISE, name="private")

@@ -152,6 +152,8 @@ class Rounds:
             return
         refusal = self._count(reply, sent, now)
         if refusal is None:
+            # A node that seemed gone was asked twice: its other answer is of the same lesson.
+            self.out = {name: one for name, one in self.out.items() if one.node != sent.node}
             self._model.state.add_count(self._model.name, ACCEPTED_COUNT)
             return
         self._model.state.add_count(self._model.name, REFUSED_COUNT, refusal)

@@ -70,7 +70,7 @@ def serve(
     plan = ModelPlan.load(folder.plan, own_network=own is not None)
     roster = Roster.read(folder.nodes)
     require_for_flower(plan, roster)
-    with _place(folder, plan, own, clock) as place:
+    with _place(folder, own, clock) as place:
         enrol(place.state, plan.name, roster)
         model = opened(plan, place, lambda: None)
         rounds = Rounds(
@@ -87,19 +87,19 @@ def serve(
 
 
 @contextmanager
-def _place(
-    folder: Folder, plan: ModelPlan, own: Network | None, clock: Callable[[], float]
-) -> Iterator[Place]:
-    """What the model lives in, for one ServerApp at a time."""
+def _place(folder: Folder, own: Network | None, clock: Callable[[], float]) -> Iterator[Place]:
+    """What the model lives in, for one ServerApp at a time.
+
+    The ledger knows of models without privacy, too: else a cap would not hold for all together.
+    """
     with ExitStack() as held:
         home, _ = Home.entered(folder.home, name=folder.server)
         held.callback(home.leave)
-        private = plan.settings.epsilon is not None
         yield Place(
             state=held.enter_context(closing(home.open_state())),
             store=home.open_store(),
             secrets=home.secrets,
-            ledger=held.enter_context(closing(Ledger(folder.ledger))) if private else None,
+            ledger=held.enter_context(closing(Ledger(folder.ledger))),
             server=home.choices.name,
             clock=clock,
             unit=NODE,
