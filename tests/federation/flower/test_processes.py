@@ -327,6 +327,16 @@ def world(tmp_path):
         yield World(tmp_path, held)
 
 
+@pytest.fixture
+def _one_thread():
+    """As the nodes' processes have: the bits of a product depend on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_one_thread")
 def test_a_superlink_with_three_nodes(world):
     folder = world.set_up("private", PRIVATE)
     world.superlink(folder.path / "tls")
