@@ -169,15 +169,18 @@ class RunAccount(Account):
             if self._durable and len(self._seen) == 1:
                 flush_folder(self._path.parent)
 
-    def require_noted(self, steps: int) -> None:
+    def require_noted(self, steps: int, *, most: int | None = None) -> None:
         """Refuse to go on after `steps` steps where the journal lacks one that was done.
+
+        `most`: how many of the run's steps are in this journal at all; default: all.
 
         It could not be told whether such a step comes out the same, and it would not be charged
         again. Of the last turn that was charged nothing needs to be there: the run may have been
         killed before anything was used.
         """
         begun = (self.ledger.run(self.run_id).charged - 1) * self._cycle
-        missing = next((s for s in range(max(steps, begun)) if s not in self._seen), None)
+        done = max(steps, begun) if most is None else min(most, max(steps, begun))
+        missing = next((s for s in range(done) if s not in self._seen), None)
         if missing is not None:
             raise InputError(
                 "the journal lacks a step that was done",

@@ -226,7 +226,10 @@ class Heard:
 
 def _require_signed(message: Register | AskToken, public_key: str) -> None:
     try:
-        key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public_key, validate=True))
+        raw = base64.b64decode(public_key, validate=True)
+        if base64.b64encode(raw).decode() != public_key:  # one key would be several devices
+            raise ValueError("another spelling of the key")
+        key = Ed25519PublicKey.from_public_bytes(raw)
         key.verify(base64.b64decode(message.signature, validate=True), message.signed_text())
     except (InvalidSignature, binascii.Error, ValueError):
         raise Refused(

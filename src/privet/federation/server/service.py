@@ -168,7 +168,7 @@ class Service:
         if model is None or model not in self.desks:
             return Outcome(accepted=False, reason=Reason.UNKNOWN)
         decision = await self.desks[model].commit(ticket, caller.name, sha256)
-        if decision.accepted or decision.reason not in (Reason.BROKEN, Reason.UNKNOWN):
+        if decision.final:
             self._note(self._decided, ticket, model)
         if decision.accepted:
             self.happenings.tell("accepted", model=model, device=caller.name)
@@ -191,7 +191,7 @@ class Service:
     ) -> None:
         """What a device says in a secure sum."""
         desk = await self._desk_of(ticket, caller)
-        content = await desk.read(body)
+        content = await desk.read(caller.name, body)
         try:
             await asyncio.to_thread(desk.sums().say, caller.name, ticket, stage, content)
         except NotInSum as no:

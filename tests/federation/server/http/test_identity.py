@@ -230,3 +230,30 @@ def test_a_ready_that_was_heard_is_of_no_use(phone):
     assert phone.ready(nonce=nonce).status_code == 200
     refused(phone.ready(nonce=nonce), 409, "replayed")
     refused(phone.ready(sent=time.time() - 400), 401, "stale-clock")
+
+
+def test_a_key_has_one_spelling(phone, started):
+    """The last character but one of base64 has bits that mean nothing: no key is two devices."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    place = letters.index(phone.public_key[-2])
+    for other in {letters[place ^ 1], letters[place ^ 2]}:
+        spelt = f"{phone.public_key[:-2]}{other}="
+        assert base64.b64decode(spelt, validate=True) == base64.b64decode(phone.public_key)
+        message = phone.signed(phone.register_message(public_key=spelt))
+        refused(phone.client.post("/v1/devices", json=message), 401, "bad-signature")
+
+
+def test_a_device_that_is_blocked_while_it_asks_is_not_remembered_as_admitted(
+    phone, started, monkeypatch
+):
+    identity, read = started.service.identity, started.state.device
+
+    def blocked_meanwhile(name):
+        found = read(name)
+        monkeypatch.undo()
+        identity.block(name, blocked=True)
+        return found
+
+    monkeypatch.setattr(started.state, "device", blocked_meanwhile)
+    offers(phone, phone.token)
+    refused(offers(phone, phone.token), 403, "device-blocked")
