@@ -30,6 +30,7 @@ from privet.commands.federate_options import (
     WorkOptions,
 )
 from privet.commands.federate_server import server
+from privet.commands.federate_to_phone import to_phone
 from privet.commands.options import given
 from privet.commands.screen import DataDir, Json, out, print_json, print_listing, step_bar
 from privet.commands.subjects import reference_to
@@ -43,6 +44,7 @@ federate_app = App(
 for served in (server, plan_app, apps_app, status, console, export, rollback, stop, block):
     federate_app.command(served)
 federate_app.command(client)
+federate_app.command(to_phone)
 
 
 @federate_app.command
