@@ -47,9 +47,7 @@ class ModelOnPhone(ModelAtHand):
     def __init__(self, offer: wire.Offer, folder: Path, records: Records, shared: Shared) -> None:
         super().__init__(offer, folder, records, shared)
         self.uses = 0
-        self._lessons = Lessons(
-            network=self.network, records=records, client=shared.client, seed=shared.seed
-        )
+        self._lessons = Lessons(network=self.network, records=records, seed=shared.seed)
         self._course: Course | None = None
         self._began = 0.0
         self._stranded = False  # its trace has ended where it may not work

@@ -85,7 +85,7 @@ def surroundings_of(plan: Plan) -> list[Surroundings]:
     if plan.traces == ALWAYS:
         phones = traces.always(users)
     else:
-        phones = traces.drawn(users, days=DRAWN_DAYS, seed=plan.seed)
+        phones = traces.drawn(range(users), days=DRAWN_DAYS, seed=plan.seed)
         if plan.traces != DRAWN:
             phones = trace_files.read(plan.traces, phones)
     return [Traced(phone, profile=profile) for phone in phones]
@@ -154,7 +154,6 @@ class Starter:
             clock=self.clock,
             surroundings=self._around[user],
             policies=self.plan.policies,
-            client=user,
             seed=self.plan.seed,
             jitter=random.random,
             watch=self.plan.watch(user),
@@ -168,12 +167,13 @@ class Starter:
         }
 
     def _records(self, user: int, folder: Path, offer: wire.Offer) -> Records:
+        given = self.plan.data.get(offer.model, self.plan.data.get(""))
         records = Records(
             folder / "records" / offer.model,
             shape=tuple(offer.shape),
             classes=len(offer.classes),
+            key=user if given is None else given.key(user),
         )
-        given = self.plan.data.get(offer.model, self.plan.data.get(""))
         if given is not None and not records.count():
             given.give(user, records)
         if given is None and self.plan.recordings is None:
