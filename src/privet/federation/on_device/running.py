@@ -94,7 +94,8 @@ class OnPhone:
     ) -> None:
         require_installed("executorch")
         self.batch, self.rates, self.kept = batch, rates, kept
-        self._parameters, self._shape = tuple(parameters), shape
+        self._parameters = tuple(parameters)
+        self._program = program  # ExecuTorch reads on in it, and does not keep it alive
         with quiet():
             from executorch.extension.training import _load_for_executorch_for_training_from_buffer
 
