@@ -18,10 +18,11 @@ from privet.federation.server.updates import Malformed, packed, unpacked
 from privet.models import create
 
 AGREED = 1e-4
+RATE = 0.005  # of FLSys's clients
 WORKS = {
-    "har-wild-32": LocalWork(epochs=5, batch=BATCH, learning_rate=0.05),
-    "har-wild-64": LocalWork(epochs=5, batch=BATCH, learning_rate=0.05),
-    "sentiment-head": LocalWork(epochs=5, batch=BATCH, learning_rate=0.05),
+    "har-wild-32": LocalWork(epochs=5, batch=BATCH, learning_rate=RATE),
+    "har-wild-64": LocalWork(epochs=5, batch=BATCH, learning_rate=RATE),
+    "sentiment-head": LocalWork(epochs=5, batch=BATCH, learning_rate=RATE),
 }
 
 
@@ -57,7 +58,7 @@ def test_twenty_steps_are_those_of_a_phone_in_pytorch(folder_of, name):
     found, losses = trained(OnPhone.load(folder_of(name)), work, lesson, material)
     assert len(losses) == 20
     assert float((found - expected).abs().max()) < AGREED
-    assert float(expected.abs().max()) > 100 * AGREED  # there was something to compare
+    assert float(expected.abs().max()) > 10 * AGREED  # there was something to compare
     assert np.mean(losses[-4:]) < np.mean(losses[:4])
 
 
@@ -71,12 +72,12 @@ def test_adam_too(folder_of):
 
 def test_fedprox_too(folder_of):
     work = WORKS["sentiment-head"]
-    expected, lesson, material = expected_change("sentiment-head", work, proximal=2.0)
+    expected, lesson, material = expected_change("sentiment-head", work, proximal=20.0)
     phone = OnPhone.load(folder_of("sentiment-head"))
-    found, _ = trained(phone, work, lesson, material, proximal=2.0)
+    found, _ = trained(phone, work, lesson, material, proximal=20.0)
     without, _ = trained(OnPhone.load(folder_of("sentiment-head")), work, lesson, material)
     assert float((found - expected).abs().max()) < AGREED
-    assert float((without - expected).abs().max()) > 10 * AGREED
+    assert float((without - expected).abs().max()) > 5 * AGREED
 
 
 def test_a_phone_begins_with_the_version_it_was_sent(folder_of):
@@ -129,7 +130,7 @@ def test_forgotten_dropout_is_seen(folder_of):
     expected, lesson, material = expected_change("har-wild-32", work)
     phone = OnPhone.load(folder_of("har-wild-32"))
     found, _ = trained(phone, work, lesson, material, drop=False)
-    assert float((found - expected).abs().max()) > 10 * AGREED
+    assert float((found - expected).abs().max()) > 5 * AGREED
 
 
 def test_parameters_in_the_order_of_their_names_are_seen(folder_of):

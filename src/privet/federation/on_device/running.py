@@ -93,7 +93,7 @@ class OnPhone:
         kept: tuple[tuple[int, ...], ...] = (),
     ) -> None:
         require_installed("executorch")
-        self.batch, self.rates, self.kept = batch, rates, kept
+        self.batch, self.shape, self.rates, self.kept = batch, shape, rates, kept
         self._parameters = tuple(parameters)
         self._program = program  # ExecuTorch reads on in it, and does not keep it alive
         with quiet():
