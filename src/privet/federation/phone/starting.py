@@ -15,7 +15,13 @@ from privet.errors import CheckFailed, InputError
 from privet.federation import trace_files, traces, wire
 from privet.federation.phone import recordings
 from privet.federation.phone.clock import FastClock
-from privet.federation.phone.collecting import Collector, RawStorage, Switches, merged
+from privet.federation.phone.collecting import (
+    Collector,
+    RawStorage,
+    Switches,
+    kept_days,
+    merged,
+)
 from privet.federation.phone.conditions import Surroundings
 from privet.federation.phone.energy import PROFILES, Profile
 from privet.federation.phone.given import GivenData
@@ -212,6 +218,7 @@ class Starter:
             processors,
             switches,
             lambda moment: self.plan.policies.saves(around.at(moment)),
+            kept_days(wishes),
         )
 
     def _source(
