@@ -257,3 +257,23 @@ def test_digests_are_of_little_endian_single_precision():
     vector = torch.tensor([1.0, -2.5])
     expected = hashlib.sha256(np.array([1.0, -2.5], dtype="<f4").tobytes()).hexdigest()
     assert digest_of(vector) == expected
+
+
+def test_a_network_that_onnx_cannot_say_is_bad_input(monkeypatch):
+    pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
+
+    class Unsayable(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.eigvals(x[:, :2, None] * x[:, None, :2]).real
+
+    with pytest.raises(InputError, match="ONNX cannot do this"):
+        programs.inference_onnx(Unsayable(), (2,))
+
+
+def test_what_makes_records_is_no_classifier(release, tmp_path, monkeypatch):
+    config = json.loads((release / "config.json").read_text())
+    del config["classes"]
+    (release / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr("privet.federation.on_device.handed.require_unchanged", lambda _: "")
+    with pytest.raises(InputError, match="no classifier"):
+        write(release, tmp_path / "out", formats="onnx")

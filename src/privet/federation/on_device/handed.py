@@ -11,6 +11,7 @@ from torch import nn
 from privet.data.dataset import Bounds
 from privet.errors import FaultyEnvironment, InputError
 from privet.federation.flat import load_flat
+from privet.files import read_json
 from privet.models import create
 from privet.release import Release, require_unchanged, require_whole
 
@@ -47,9 +48,9 @@ class Handed:
     def _of_release(cls, folder: Path) -> Self:
         require_unchanged(folder)
         require_whole(folder)
-        release = Release.load(folder)
-        if "classes" not in release.config:
+        if "classes" not in read_json(folder / "config.json"):
             raise InputError("no classifier", got=folder, expected="a release that has classes")
+        release = Release.load(folder)
         low, high = (tuple(release.config["bounds"][end]) for end in ("low", "high"))
         return cls(
             model=release.config["model"],

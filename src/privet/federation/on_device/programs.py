@@ -101,7 +101,7 @@ def inference_program(network: nn.Module, shape: tuple[int, ...]) -> Program:
 def inference_onnx(network: nn.Module, shape: tuple[int, ...]) -> bytes:
     """Scores of any number of examples."""
     require_installed("onnx", "onnxruntime")
-    with tempfile.TemporaryDirectory() as folder, quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet("ONNX"):
         file = Path(folder) / "scores.onnx"
         torch.onnx.export(
             network.eval(),
@@ -127,10 +127,10 @@ def _program(lowered: Any) -> Program:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """ExecuTorch speaks of itself; only where it fails is its last word of use.
+def quiet(who: str = "ExecuTorch") -> Iterator[None]:
+    """Exporters speak of themselves; only where one fails is its last word of use.
 
-    It writes to the process's standard error from C++, so that is turned aside meanwhile.
+    ExecuTorch writes to the process's standard error from C++: that is turned aside meanwhile.
     """
     with tempfile.TemporaryFile() as aside, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -142,7 +142,7 @@ def quiet() -> Iterator[None]:
             yield
         except RuntimeError as error:
             raise InputError(
-                "ExecuTorch cannot do this", got=_last_line(aside) or str(error).split("\n")[0]
+                f"{who} cannot do this", got=_last_line(aside) or str(error).split("\n")[0]
             ) from error
         finally:
             logging.disable(level)
