@@ -128,7 +128,7 @@ def _program(lowered: Any) -> Program:
 
 @contextlib.contextmanager
 def quiet(who: str = "ExecuTorch") -> Iterator[None]:
-    """Exporters speak of themselves; only where one fails is its last word of use.
+    """Exporters speak of themselves; only where one fails is its first word of use.
 
     ExecuTorch writes to the process's standard error from C++: that is turned aside meanwhile.
     """
@@ -142,7 +142,7 @@ def quiet(who: str = "ExecuTorch") -> Iterator[None]:
             yield
         except RuntimeError as error:
             raise InputError(
-                f"{who} cannot do this", got=_last_line(aside) or str(error).split("\n")[0]
+                f"{who} cannot do this", got=_first_line(aside) or str(error).split("\n")[0]
             ) from error
         finally:
             logging.disable(level)
@@ -150,7 +150,8 @@ def quiet(who: str = "ExecuTorch") -> Iterator[None]:
             os.close(before)
 
 
-def _last_line(file: Any) -> str:
+def _first_line(file: Any) -> str:
+    """What went wrong first, which is what it is about; not what is said of the processor."""
     file.seek(0)
     lines = file.read().decode(errors="replace").strip().splitlines()
-    return str(lines[-1]) if lines else ""
+    return next((str(line) for line in lines if not line.startswith("[cpuinfo")), "")
