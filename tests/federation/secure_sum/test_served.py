@@ -118,7 +118,6 @@ class Fleet:
             clock=FastClock(),
             surroundings=Mains(),
             policies=Policies(),
-            client=i,
             seed=i,
             jitter=lambda: 0.0,
         )

@@ -121,7 +121,8 @@ def test_what_a_process_writes_that_has_lost_its_lock_is_refused(bench, database
     from privet.federation.server.state.postgres import PostgresState
 
     plan, held, go_on = plan_of(rounds={"quorum": 2}), threading.Event(), threading.Event()
-    slow = bench.open(plan, state=PostgresState(database))
+    lost = PostgresState(database)
+    slow = bench.open(plan, state=lost)
     commit = upload(slow, bench.store, "a", packed(vector(1.0)))
     put = bench.store.put
 
@@ -141,6 +142,7 @@ def test_what_a_process_writes_that_has_lost_its_lock_is_refused(bench, database
         answer.result(30)
     assert quick.commit(*commit).result(30).accepted
     bench.close()
+    lost.close()
     assert bench.open(plan, state=PostgresState(database)).standing()["waiting_updates"] == 1
 
 

@@ -565,6 +565,8 @@ class TestOperators:
         host = bench.open(plan)
         for device in "abc":
             train(host, bench.store, device, 1.0)
+        bench.now += 2
+        train(host, bench.store, "d", 1.0)  # with this one there is a snapshot
         oldest = bench.state.versions("har")[0].version
         expected = host._served().versions.weights(oldest)
 

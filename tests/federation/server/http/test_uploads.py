@@ -4,7 +4,6 @@ import asyncio
 import base64
 import hashlib
 import re
-import time
 from concurrent.futures import Future
 
 import pytest
@@ -162,7 +161,7 @@ def test_a_digest_of_another_kind_is_refused(phone, accepted, digest):
     [
         (r"signature=\w", "signature=!"),
         (r"most=\d+", "most=999999999"),
-        (r"expires=\d+", f"expires={int(time.time()) + 10**6}"),
+        (r"expires=\d+", "expires=9999999999"),
         (r"updates/har/1/", "updates/har/2/"),
         (r"updates/har/", "updates/mood/"),
     ],
