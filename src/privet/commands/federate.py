@@ -31,6 +31,7 @@ from privet.commands.federate_options import (
     WorkOptions,
 )
 from privet.commands.federate_server import server
+from privet.commands.federate_to_phone import to_phone
 from privet.commands.options import given
 from privet.commands.screen import DataDir, Json, out, print_json, print_listing, step_bar
 from privet.commands.subjects import reference_to
@@ -45,6 +46,7 @@ for served in (server, plan_app, apps_app, status, console, export, rollback, st
     federate_app.command(served)
 federate_app.command(client)
 federate_app.command(flower)
+federate_app.command(to_phone)
 
 
 @federate_app.command
