@@ -331,6 +331,16 @@ def test_not_ready_it_asks_nobody(bench):
     assert not bench.server.requests["POST /v1/models/m/ready"]
 
 
+def test_it_says_once_what_it_waits_for(make_server, make_bench):
+    work = wire.Work(epochs=2, batch=4, learning_rate=0.1, optimizer="sgd", least_records=10_000)
+    bench = make_bench(make_server(work=work))
+    for _ in range(3):
+        assert bench.step() is Stage.IDLE
+    waits = [facts for event, facts in bench.said if event == "waits"]
+    assert [facts["why"] for facts in waits] == ["at least 10000 records are needed"]
+    assert waits[0]["records"] == bench.model.records.count()
+
+
 def test_an_update_waits_for_the_network_it_may_use(bench):
     bench.until(Stage.STORED)
     bench.around.set(network=Network.METERED)

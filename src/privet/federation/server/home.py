@@ -27,8 +27,10 @@ from privet.files import make_folder, read_json, write_json
 
 FORMAT: Final = "privet-server/1"
 SETTINGS: Final = "server.json"
+STATE: Final = "state.sqlite"
 RUNNING: Final = "running.json"
 OWNERS_ALONE: Final = 0o700
+LEFT_BY_A_FAILED_START: Final = {"keys", "secrets", "tls", "lock"}
 
 
 @final
@@ -96,7 +98,7 @@ class Home:
             return PostgresState(self.choices.database)
         from privet.federation.server.state.sqlite import SqliteState
 
-        return SqliteState(self.folder / "state.sqlite")
+        return SqliteState(self.folder / STATE)
 
     def open_store(self) -> Store:
         """Where artefacts are."""
@@ -116,6 +118,11 @@ class Home:
             {"url": url, "certificate": shown, "process": os.getpid()},
             private=True,
         )
+
+    def unsettle(self) -> None:
+        """Its first start failed: what was chosen holds for nothing yet, and may be mistaken."""
+        if not (self.folder / STATE).exists():
+            (self.folder / SETTINGS).unlink(missing_ok=True)
 
     def leave(self) -> None:
         """The server has stopped."""
@@ -153,14 +160,19 @@ def _without_password(value: str) -> str:
 
 
 def _require_empty(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not folder.exists():
+        return
+    if not folder.is_dir() or {file.name for file in folder.iterdir()} - LEFT_BY_A_FAILED_START:
         raise InputError(
             "not a server's folder", got=folder, expected="a new or empty folder, or a server's"
         )
 
 
 def _require_scheme(what: str, url: str | None, schemes: tuple[str, ...]) -> None:
-    if url is not None and urlsplit(url).scheme not in schemes:
+    if url is None:
+        return
+    parts = urlsplit(url)
+    if parts.scheme not in schemes or (parts.scheme == "s3" and not parts.netloc):
         raise InputError(f"bad {what}", got=_without_password(url), expected=f"{schemes[0]}://...")
 
 

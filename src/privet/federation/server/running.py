@@ -110,27 +110,30 @@ def serve(
     told: Callable[[str], None],
 ) -> None:
     """Serve until told to stop; `told` hears the URL once the server listens."""
-    certificate, key = listening.files(home)
-    _require_usable(certificate, key)
-    torch.set_num_threads(1)  # an update is added in microseconds: threads would wait for threads
-    with _bound(listening) as door:
-        service = _service(home, device_rate, address_rate)
-        url = _url(listening, door)
+    try:
+        certificate, key = listening.files(home)
+        _require_usable(certificate, key)
+        torch.set_num_threads(
+            1
+        )  # an update is added in microseconds: threads would wait for threads
+        with _bound(listening) as door:
+            service = _service(home, device_rate, address_rate)
+            url = _url(listening, door)
 
-        def listens() -> None:
-            home.listens(url, certificate)
-            told(url)
+            def listens() -> None:
+                home.listens(url, certificate)
+                told(url)
 
-        UVICORN.setLevel(logging.CRITICAL)  # a failure to start is told as an error of ours
-        server = Server(_config(service, listening, certificate, key), service, listens)
-        try:
-            server.run(sockets=[door])
-        except KeyboardInterrupt:
-            pass  # it has closed in good order, and then repeats the signal
-        except SystemExit:
-            raise service.failure or FaultyEnvironment("the server cannot start") from None
-        finally:
-            home.leave()
+            UVICORN.setLevel(logging.CRITICAL)  # a failure to start is told as an error of ours
+            server = Server(_config(service, listening, certificate, key), service, listens)
+            try:
+                server.run(sockets=[door])
+            except KeyboardInterrupt:
+                pass  # it has closed in good order, and then repeats the signal
+            except SystemExit:
+                raise service.failure or FaultyEnvironment("the server cannot start") from None
+    finally:
+        home.leave()
 
 
 def _service(home: Home, device_rate: float, address_rate: float) -> Service:
