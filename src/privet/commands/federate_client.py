@@ -288,7 +288,8 @@ def _sentence(event: str, facts: Mapping[str, Any]) -> str:
     if event == "later":
         return f"will try again: {facts['why']}"
     if event == "waits":
-        return f"waits: {facts['why']} ({facts['records']} records are here)"
+        here = f" ({facts['records']} are here)" if "records" in facts["why"] else ""
+        return f"waits: {facts['why']}{here}"
     return f"the server declines: {facts['why']}"
 
 

@@ -58,7 +58,7 @@ class Policies:
         """What a phone waits for before it is ready, for its user; None: nothing."""
         needed = max(self.least_records, asked_for)
         if records < needed:
-            return f"at least {needed} records are needed"
+            return f"it needs {needed} records or more"
         if not self.goes_on(now):
             return "the phone may not train now (charger, heat, use)"
         return None if self.downloads(now) else "no network that may be used"

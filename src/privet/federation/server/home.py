@@ -28,6 +28,7 @@ from privet.files import make_folder, read_json, write_json
 FORMAT: Final = "privet-server/1"
 SETTINGS: Final = "server.json"
 STATE: Final = "state.sqlite"
+STORE: Final = "store"
 RUNNING: Final = "running.json"
 OWNERS_ALONE: Final = 0o700
 LEFT_BY_A_FAILED_START: Final = {"keys", "secrets", "tls", "lock"}
@@ -109,7 +110,7 @@ class Home:
             return self._claimed(S3Store(self.choices.store))
         from privet.federation.server.store.folder import FolderStore
 
-        return self._claimed(FolderStore(self.folder / "store"))
+        return self._claimed(FolderStore(self.folder / STORE))
 
     def _claimed(self, store: Store) -> Store:
         """Refuse another server's: either would tidy up what the other one still needs."""
@@ -119,7 +120,7 @@ class Home:
         if store.get(OWNER) != mine:
             raise InputError(
                 "another server's store",
-                got=_without_password(self.choices.store or str(self.folder / "store")),
+                got=_without_password(self.choices.store or str(self.folder / STORE)),
                 fix="choose another prefix: s3://BUCKET/PREFIX",
             )
         return store
@@ -135,7 +136,7 @@ class Home:
 
     def unsettle(self) -> None:
         """Its first start failed: what was chosen holds for nothing yet, and may be mistaken."""
-        if not (self.folder / STATE).exists():
+        if not any((self.folder / name).exists() for name in (STATE, STORE)):
             (self.folder / SETTINGS).unlink(missing_ok=True)
 
     def leave(self) -> None:
