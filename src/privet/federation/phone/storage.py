@@ -11,7 +11,6 @@ from typing import Final
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
