@@ -25,6 +25,8 @@ def key(tmp_path):
         ({"url": "http://example.org"}, "unencrypted"),
         ({"url": "nowhere"}, "not a server's address"),
         ({"--app-key-file": "missing.key"}, "no such file with an app's key"),
+        ({"url": "http://127.0.0.1:port"}, "not a server's address"),
+        ({"url": "http://127.0.0.1:70000"}, "not a server's address"),
         ({"--user": "-1"}, "bad number of users"),
         ({"--phones": "0"}, "bad number of users"),
         ({"--data": None}, "where are the records from"),
@@ -46,6 +48,14 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, key, capsys, changes, s
     err = capsys.readouterr().err
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"\xff\xfe", b"two words of enough length"])
+def test_a_file_without_an_apps_key(tmp_path, capsys, content):
+    (tmp_path / "app.key").write_bytes(content)
+    given = ("--app-key-file", tmp_path / "app.key", "--data", "activities")
+    assert run("federate", "client", URL, *given, "--folder", tmp_path / "phone") == 2
+    assert "no app's key in this file" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_help_teaches(capsys):

@@ -52,7 +52,7 @@ class ClientOptions:
     only_idle
         Train only while nobody uses the phone.
     least_records
-        Take part only with at least so many records; default: what the model asks for.
+        Take part only with at least so many records, also where the model asks for fewer.
     seed
         What lessons and drawn traces are made of; public; default 0.
     """
@@ -72,6 +72,7 @@ class ClientOptions:
     seed: int = 0
 
 
+Several = Parameter(negative="", consume_multiple=True)
 PhoneOptions = Annotated[ClientOptions, Parameter(name="*", group="The phone and its user")]
 
 
@@ -79,12 +80,12 @@ def client(
     url: str,
     /,
     *,
-    app_key_file: Annotated[list[Path], Parameter(negative="")],
-    data: Annotated[list[str] | None, Parameter(negative="")] = None,
+    app_key_file: Annotated[list[Path], Several],
+    data: Annotated[list[str] | None, Several] = None,
     user: int = 0,
     phones: int = 1,
     folder: Path,
-    model: Annotated[list[str] | None, Parameter(negative="")] = None,
+    model: Annotated[list[str] | None, Several] = None,
     ca: Path | None = None,
     once: Annotated[bool, Parameter(negative="")] = False,
     data_dir: DataDir = None,
@@ -100,7 +101,7 @@ def client(
     Example: privet federate client https://fl.example.org --ca ca.pem --app-key-file app.key
     --data activities --user 3 --folder phone3
 
-    Example: privet federate client http://127.0.0.1:8440 --app-key-file app.key
+    Example: privet federate client http://127.0.0.1:8470 --app-key-file app.key
     --data activities --phones 20 --folder phones --traces phones --speedup 600
 
     Parameters
@@ -108,8 +109,8 @@ def client(
     url
         Of the server: https://HOST:PORT; http:// only on this machine.
     app_key_file
-        A file with the app's key, as `privet federate app` printed it; one for each app on the
-        phone.
+        A file with the app's key, as `privet federate app add` printed it; one for each app on
+        the phone.
     data
         Where the records are from: a name of `privet data list`, or MODEL=NAME for each model.
     user
@@ -171,7 +172,11 @@ def _plan(
     if user < 0 or phones < 1:
         raise InputError("bad number of users", got=f"{user}, {phones}", expected="0.., 1..")
     if (data is None) == (options.recordings is None):
-        raise InputError("where are the records from?", fix="give --data, or --recordings")
+        raise InputError(
+            "where are the records from",
+            got="none" if data is None else "--data and --recordings",
+            expected="--data NAME, or --recordings FOLDER",
+        )
     return Plan(
         url=url,
         ca=ca,
@@ -213,10 +218,18 @@ def _given(
 
 def _key_in(path: Path) -> str:
     from privet.errors import InputError
+    from privet.federation.wire import looks_like_a_secret
 
     if not path.is_file():
         raise InputError("no such file with an app's key", got=path)
-    return path.read_text().strip()
+    key = path.read_bytes().strip().decode("ascii", errors="replace")
+    if not looks_like_a_secret(key):
+        raise InputError(
+            "no app's key in this file",
+            got=path,
+            expected="the one line that `privet federate app add` printed",
+        )
+    return key
 
 
 @contextlib.contextmanager
@@ -241,7 +254,14 @@ def _answered(phone: "Phone") -> bool:
     )
 
 
-SAID = {"told": "green", "denied": "dim", "later": "yellow", "declined": "red", "ended": "dim"}
+SAID = {
+    "told": "green",
+    "denied": "dim",
+    "waits": "yellow",
+    "later": "yellow",
+    "declined": "red",
+    "ended": "dim",
+}
 
 
 def _watcher(*, quiet: bool) -> Callable[[int], Callable[[str, Mapping[str, Any]], None]]:
@@ -266,7 +286,10 @@ def _sentence(event: str, facts: Mapping[str, Any]) -> str:
     if event == "denied":
         return f"not now: {facts['reason']}"
     if event == "later":
-        return f"tried again later: {facts['why']}"
+        return f"will try again: {facts['why']}"
+    if event == "waits":
+        here = f" ({facts['records']} are here)" if "records" in facts["why"] else ""
+        return f"waits: {facts['why']}{here}"
     return f"the server declines: {facts['why']}"
 
 

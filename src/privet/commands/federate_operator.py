@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from privet.federation.server.operating import Operator
 
 Ca = Annotated[Path | None, Parameter(name="--ca")]
-Models = Annotated[list[str] | None, Parameter(name="--models", consume_multiple=True)]
+Models = Annotated[list[str] | None, Parameter(name="--models", negative="", consume_multiple=True)]
 WATCH_SECONDS = 2.0
 
 plan_app = App(
@@ -45,7 +45,7 @@ def add_plan(server: str, file: Path, /, *, ca: Ca = None) -> None:
     server
         Folder or URL.
     file
-        The plan, TOML; docs/verbs/federate-server.md has one with all fields.
+        The plan, TOML; its documentation, verbs/federate-server.md, has two.
     ca
         For a URL: certificates to believe, PEM; default: those of the system.
     """
@@ -114,7 +114,7 @@ def add_app(server: str, name: str, /, *, models: Models = None, ca: Ca = None) 
     name
         Of the app.
     models
-        That it has.
+        That it has; of an app that is there: more of them.
     ca
         For a URL: certificates to believe, PEM.
     """
@@ -277,7 +277,7 @@ def block(
     server
         Folder or URL.
     device
-        Its name, as `status` and the server's log have it.
+        Its name, as the server's log and the console have it.
     undo
         Let it in again.
     ca

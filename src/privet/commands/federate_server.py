@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from privet.commands.screen import out, print_listing
-from privet.errors import FaultyEnvironment, InputError
+from privet.errors import FaultyEnvironment, InputError, PrivetError
 
 if TYPE_CHECKING:
     from privet.federation.server.home import Home
@@ -103,20 +103,25 @@ def server(
     )
     home, new = Home.entered(folder, name=name, database=database, store=store)
     _log(verbose=verbose)
-    serve(
-        home,
-        listening,
-        device_rate=device_rate,
-        address_rate=address_rate,
-        told=lambda url: _tell(home, url, new=new, self_signed=tls_self_signed),
-    )
+    try:
+        serve(
+            home,
+            listening,
+            device_rate=device_rate,
+            address_rate=address_rate,
+            told=lambda url: _tell(home, url, new=new, self_signed=tls_self_signed),
+        )
+    except PrivetError:  # it never listened
+        if new:
+            home.unsettle()
+        raise
     out.print("stopped; the same command goes on", highlight=False)
 
 
 def _tell(home: "Home", url: str, *, new: bool, self_signed: bool) -> None:
     """Where it listens; of a new server, what to do next."""
     folder = home.folder
-    lines = [("server", home.choices.name), ("listens", url), ("key", home.keys.public_key)]
+    lines = [("server", home.choices.name), ("listens", url), ("public key", home.keys.public_key)]
     if self_signed:
         lines.append(("phones", f"--ca {folder}/tls/certificate.pem"))
     if new:

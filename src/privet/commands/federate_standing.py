@@ -53,7 +53,7 @@ def _of_privacy(privacy: Mapping[str, Any] | None) -> Iterator[Line]:
 
 
 def _round(now: Mapping[str, Any]) -> str:
-    said = f"{now['round']} of {now['rounds']} done"
+    said = f"{min(now['round'], now['rounds'])} of {now['rounds']} done"
     if now["state"] != "open":
         return said
     least = f" of at least {now['least']}" if now["least"] else ""
@@ -68,8 +68,8 @@ def _of_last_round(history: list[Mapping[str, Any]]) -> Iterator[Line]:
         last = history[-1]
         yield (
             "last round",
-            f"{last['how']}, {last['updates']} updates, {last['staleness']:.2g} versions old on"
-            " average",
+            f"{last['how']}, {_count(last['updates'], 'update')}, {last['staleness']:.2g} versions"
+            " old on average",
         )
 
 
@@ -79,8 +79,13 @@ def _of_reports(reports: list[Mapping[str, Any]]) -> Iterator[Line]:
         share = 100 * last["right"] / max(1, last["tried"])
         yield (
             "evaluation",
-            f"version {last['version']}: {share:.1f} % right, tried by {last['devices']} devices",
+            f"version {last['version']}: {share:.1f} % right, tried by"
+            f" {_count(last['devices'], 'device')}",
         )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _duration(seconds: float) -> str:

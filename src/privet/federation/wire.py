@@ -23,7 +23,7 @@ import json
 from enum import StrEnum
 from typing import Annotated, Final, Literal, final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 FORMAT: Final = 1
 LONGEST_NAME: Final = 100
@@ -37,6 +37,15 @@ Secret = Annotated[str, Field(min_length=16, max_length=128, pattern=r"^[\w\-]+$
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+
+
+def looks_like_a_secret(text: str) -> bool:
+    """Whether it can be a key of an app, or a token."""
+    try:
+        TypeAdapter(Secret).validate_python(text)
+    except ValidationError:
+        return False
+    return True
 
 
 class Message(BaseModel):

@@ -4,6 +4,7 @@ import httpx
 import pytest
 import torch
 
+from privet.errors import FaultyEnvironment
 from privet.federation import wire
 from privet.federation.local_work import LocalWork, Material, Teacher
 from privet.federation.one_by_one import OneByOne
@@ -13,6 +14,7 @@ from privet.federation.phone import standing as files
 from privet.federation.phone.conditions import Network
 from privet.federation.phone.stages import ARROWS, IN_A_ROUND, Stage
 from privet.federation.phone.standing import Standing, Ticket
+from privet.federation.phone.storage import save_tensors
 from privet.models import create
 
 
@@ -329,6 +331,21 @@ def test_not_ready_it_asks_nobody(bench):
     for _ in range(5):
         assert bench.step() is Stage.IDLE
     assert not bench.server.requests["POST /v1/models/m/ready"]
+
+
+def test_a_disk_that_takes_nothing_more_is_the_environments_fault(tmp_path):
+    with pytest.raises(FaultyEnvironment, match="cannot write what a phone keeps"):
+        save_tensors(tmp_path / "missing" / "x.safetensors", {"x": torch.zeros(2)})
+
+
+def test_it_says_once_what_it_waits_for(make_server, make_bench):
+    work = wire.Work(epochs=2, batch=4, learning_rate=0.1, optimizer="sgd", least_records=10_000)
+    bench = make_bench(make_server(work=work))
+    for _ in range(3):
+        assert bench.step() is Stage.IDLE
+    waits = [facts for event, facts in bench.said if event == "waits"]
+    assert [facts["why"] for facts in waits] == ["it needs 10000 records or more"]
+    assert waits[0]["records"] == bench.model.records.count()
 
 
 def test_an_update_waits_for_the_network_it_may_use(bench):

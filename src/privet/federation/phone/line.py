@@ -182,7 +182,18 @@ class Line:
                     got=self.url,
                     fix="--ca FILE with the certificate that signed it",
                 ) from None
-            raise Unreachable(f"{type(error).__name__} at {urlsplit(self.url).netloc}") from None
+            raise Unreachable(f"{_ill(error)} at {self.url.rstrip('/')}") from None
+
+
+def _ill(error: Exception) -> str:
+    """What is wrong with a line, for people."""
+    if isinstance(error, httpx.TimeoutException):
+        return "no answer in time"
+    if isinstance(error, httpx.ConnectError):
+        return "nobody answers"
+    if isinstance(error, httpx.RemoteProtocolError):
+        return "no HTTP answer (https:// or http://?)"
+    return f"the line broke ({type(error).__name__})"
 
 
 def _read(response: httpx.Response) -> bytes:
@@ -217,8 +228,12 @@ def _seconds(headers: Mapping[str, str]) -> float:
 
 def _checked(url: str) -> str:
     """With encryption, unless nothing leaves this machine."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits or parts.hostname is None:
         raise InputError("not a server's address", got=url, expected="https://HOST:PORT")
     if not _is_private(url):
         raise InputError(

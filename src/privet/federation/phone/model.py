@@ -50,6 +50,7 @@ class ModelOnPhone(ModelAtHand):
         self._lessons = Lessons(network=self.network, records=records, seed=shared.seed)
         self._course: Course | None = None
         self._began = 0.0
+        self._told_lacking: set[str] = set()
         self._stranded = False  # its trace has ended where it may not work
         self._act: Mapping[Stage, Callable[[float, Conditions], float]] = {
             Stage.IDLE: self._idle,
@@ -90,10 +91,11 @@ class ModelOnPhone(ModelAtHand):
             return float("inf")
         if now < self.standing.until:
             return self.standing.until
-        asked_for = self.offer.work.least_records
-        if not self.shared.policies.ready(
-            conditions, records=self.records.count(), asked_for=asked_for
-        ):
+        lacking = self.shared.policies.lacking(
+            conditions, records=self.records.count(), asked_for=self.offer.work.least_records
+        )
+        if lacking is not None:
+            self._tell_once(lacking)
             return self._look_again(now)
         self._to(Stage.REQUESTING)
         return now
@@ -228,6 +230,12 @@ class ModelOnPhone(ModelAtHand):
         return now
 
     # What the actions are made of.
+
+    def _tell_once(self, lacking: str) -> None:
+        """A phone that waits for ever in silence looks like one that works."""
+        if lacking not in self._told_lacking:
+            self._told_lacking.add(lacking)
+            self._say("waits", why=lacking, records=self.records.count())
 
     def _may_work(self, conditions: Conditions) -> bool:
         policies = self.shared.policies

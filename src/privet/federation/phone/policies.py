@@ -52,8 +52,16 @@ class Policies:
 
     def ready(self, now: Conditions, *, records: int, asked_for: int) -> bool:
         """RTCp: power, network, and enough records."""
-        enough = records >= max(self.least_records, asked_for)
-        return enough and self.goes_on(now) and self.downloads(now)
+        return self.lacking(now, records=records, asked_for=asked_for) is None
+
+    def lacking(self, now: Conditions, *, records: int, asked_for: int) -> str | None:
+        """What a phone waits for before it is ready, for its user; None: nothing."""
+        needed = max(self.least_records, asked_for)
+        if records < needed:
+            return f"it needs {needed} records or more"
+        if not self.goes_on(now):
+            return "the phone may not train now (charger, heat, use)"
+        return None if self.downloads(now) else "no network that may be used"
 
     def starts(self, *, seconds_left: float, expected: float) -> bool:
         """STTp: whether there is time, by what fetching, training and sending is expected to be."""

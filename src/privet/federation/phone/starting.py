@@ -116,15 +116,16 @@ class Starter:
         """The phone of one user; None if it was stopped meanwhile."""
         folder = own_folder(folder_of(self.plan, user))
         models: dict[str, ModelOnPhone] = {}
-        servers = []
+        servers, offered = [], set[str]()
         for app_key in self.plan.app_keys:
             found = self._persistently(partial(self._entered, folder, app_key))
             if found is None:
                 return None
             server, offers = found
             servers.append(server)
+            offered |= {offer.model for offer in offers}
             models |= self._models(user, folder, server, offers)
-        self._require_wanted(models)
+        self._require_wanted(models, offered)
         senses = self._senses(user, folder, models) if self.plan.recordings else None
         return Phone(folder, models, [server.me for server in servers], senses)
 
@@ -147,8 +148,10 @@ class Starter:
                 self.stop.wait(wait_of(tries, error.retry_after, random.random()))
                 tries += 1
             except Declined as no:
+                wrong_key = no.error == "app-unknown"
                 raise CheckFailed(
-                    f"the server does not let the phone in: {no}", fix="ask for the app's key"
+                    f"the server does not let the phone in: {no}",
+                    fix="ask for the app's key" if wrong_key else "",
                 ) from None
         return None
 
@@ -231,11 +234,16 @@ class Starter:
             Path(str(self.plan.recordings)) / str(user) / f"{sensor}.csv", classes
         )
 
-    def _require_wanted(self, models: Mapping[str, ModelOnPhone]) -> None:
+    def _require_wanted(self, models: Mapping[str, ModelOnPhone], offered: set[str]) -> None:
         missing = sorted(set(self.plan.models) - set(models))
-        if missing or not models:
+        if missing:
             raise InputError(
-                "the app does not have this model" if missing else "the app has no models",
-                got=missing[0] if missing else None,
-                expected=", ".join(models) or "a model",
+                "the app does not have this model",
+                got=missing[0],
+                expected=", ".join(sorted(offered)) or "none: the app has no models",
+                fix="privet federate app add SERVER APP --models MODEL",
+            )
+        if not models:
+            raise InputError(
+                "the app has no models", fix="privet federate app add SERVER APP --models MODEL"
             )

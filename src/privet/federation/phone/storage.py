@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from privet.errors import InputError
+from privet.errors import FaultyEnvironment, InputError
 from privet.files import make_folder, write_atomically
 
 BLOCK: Final = 2**20
@@ -49,6 +49,11 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
         beside.chmod(0o600)
         put_in_place(beside, path)
+    except SafetensorError as error:
+        beside.unlink(missing_ok=True)
+        raise FaultyEnvironment(
+            "cannot write what a phone keeps", got=f"{path}: {error}", fix="free space on the disk"
+        ) from None
     except BaseException:
         beside.unlink(missing_ok=True)
         raise

@@ -7,6 +7,7 @@ from pydantic import Field
 from privet.federation.wire import Count, Message, Name
 
 LONGEST_PLAN: Final = 32_768
+OVER_BUDGET: Final = "over-budget"  # a plan that the ledger's cap does not allow
 
 
 @final

@@ -27,8 +27,11 @@ from privet.files import make_folder, read_json, write_json
 
 FORMAT: Final = "privet-server/1"
 SETTINGS: Final = "server.json"
+STATE: Final = "state.sqlite"
+STORE: Final = "store"
 RUNNING: Final = "running.json"
 OWNERS_ALONE: Final = 0o700
+LEFT_BY_A_FAILED_START: Final = {"keys", "secrets", "tls", "lock"}
 OWNER: Final = "server"  # in the store: the public key of the server that it belongs to
 
 
@@ -97,7 +100,7 @@ class Home:
             return PostgresState(self.choices.database)
         from privet.federation.server.state.sqlite import SqliteState
 
-        return SqliteState(self.folder / "state.sqlite")
+        return SqliteState(self.folder / STATE)
 
     def open_store(self) -> Store:
         """Where artefacts are."""
@@ -107,7 +110,7 @@ class Home:
             return self._claimed(S3Store(self.choices.store))
         from privet.federation.server.store.folder import FolderStore
 
-        return self._claimed(FolderStore(self.folder / "store"))
+        return self._claimed(FolderStore(self.folder / STORE))
 
     def _claimed(self, store: Store) -> Store:
         """Refuse another server's: either would tidy up what the other one still needs."""
@@ -117,7 +120,7 @@ class Home:
         if store.get(OWNER) != mine:
             raise InputError(
                 "another server's store",
-                got=_without_password(self.choices.store or str(self.folder / "store")),
+                got=_without_password(self.choices.store or str(self.folder / STORE)),
                 fix="choose another prefix: s3://BUCKET/PREFIX",
             )
         return store
@@ -130,6 +133,11 @@ class Home:
             {"url": url, "certificate": shown, "process": os.getpid()},
             private=True,
         )
+
+    def unsettle(self) -> None:
+        """Its first start failed: what was chosen holds for nothing yet, and may be mistaken."""
+        if not any((self.folder / name).exists() for name in (STATE, STORE)):
+            (self.folder / SETTINGS).unlink(missing_ok=True)
 
     def leave(self) -> None:
         """The server has stopped."""
@@ -167,14 +175,19 @@ def _without_password(value: str) -> str:
 
 
 def _require_empty(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not folder.exists():
+        return
+    if not folder.is_dir() or {file.name for file in folder.iterdir()} - LEFT_BY_A_FAILED_START:
         raise InputError(
             "not a server's folder", got=folder, expected="a new or empty folder, or a server's"
         )
 
 
 def _require_scheme(what: str, url: str | None, schemes: tuple[str, ...]) -> None:
-    if url is not None and urlsplit(url).scheme not in schemes:
+    if url is None:
+        return
+    parts = urlsplit(url)
+    if parts.scheme not in schemes or (parts.scheme == "s3" and not parts.netloc):
         raise InputError(f"bad {what}", got=_without_password(url), expected=f"{schemes[0]}://...")
 
 

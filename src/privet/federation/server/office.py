@@ -8,8 +8,14 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from privet.errors import InputError
-from privet.federation.server.administration import AddApp, AddPlan, AppAdded, PlanAdded
+from privet.errors import BudgetExceeded, InputError
+from privet.federation.server.administration import (
+    OVER_BUDGET,
+    AddApp,
+    AddPlan,
+    AppAdded,
+    PlanAdded,
+)
 from privet.federation.server.desk import Desk
 from privet.federation.server.errors import CONFLICT, NOT_FOUND, Refused
 from privet.federation.server.host import ModelHost
@@ -98,7 +104,10 @@ class Office:
     async def add_plan(self, message: AddPlan) -> PlanAdded:
         """A new model, or a new revision of its plan."""
         plan = ModelPlan.from_json(_toml(message.toml))
-        new = await self._service.plan(plan)
+        try:
+            new = await self._service.plan(plan)
+        except BudgetExceeded as no:
+            raise Refused(CONFLICT, OVER_BUDGET, str(no)) from None
         self.happenings.tell("plan", model=plan.name, new=new)
         return PlanAdded(model=plan.name, new=new)
 

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from privet.errors import CheckFailed, FaultyEnvironment, InputError
+from privet.errors import BudgetExceeded, FaultyEnvironment, InputError
+from privet.federation.server.administration import OVER_BUDGET
 from privet.federation.server.home import RUNNING, is_here
 from privet.federation.server.keys import ServerKeys
 from privet.files import read_json
@@ -33,9 +34,10 @@ class Operator:
         """A folder, with the key in it; or a URL, with the key in PRIVET_ADMIN_KEY."""
         if "://" in where:
             key = os.environ.get(KEY_VARIABLE, "")
-            if not key:
+            if not key or not key.isascii():
                 raise InputError(
-                    "no operator's key", fix=f"set {KEY_VARIABLE}, or name the server's folder"
+                    "not an operator's key" if key else "no operator's key",
+                    fix=f"set {KEY_VARIABLE}, or name the server's folder",
                 )
             return cls(_checked(where), key, _believing(ca), where)
         folder = Path(where)
@@ -64,7 +66,7 @@ class Operator:
         except httpx.HTTPError as error:
             raise FaultyEnvironment(
                 "the server does not answer",
-                got=f"{self.url}: {error}",
+                got=f"{self.url}: {str(error).removesuffix('.')}",
                 fix=f"privet federate server {self.where}"
                 if "://" not in self.where
                 else "is it running, and is its certificate believed? --ca FILE",
@@ -91,6 +93,8 @@ def _no(response: httpx.Response) -> Exception:
         got, expected = said.get("got"), str(said.get("expected") or "")
     except (ValueError, KeyError, TypeError, AttributeError):
         return FaultyEnvironment(f"the server answers {response.status_code}")
+    if said.get("error") == OVER_BUDGET:
+        return BudgetExceeded(what)
     if response.is_server_error:
         return FaultyEnvironment(what, fix=fix)
     if fix == "" and got is None and expected == "":
@@ -108,15 +112,19 @@ def _keys(folder: Path) -> Path:
 
 def _running(folder: Path) -> dict[str, Any]:
     if not (folder / RUNNING).exists():
-        raise CheckFailed(
+        raise FaultyEnvironment(
             "the server does not run", got=folder, fix=f"privet federate server {folder}"
         )
     return read_json(folder / RUNNING)
 
 
 def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits or parts.hostname is None:
         raise InputError("not a server", got=url, expected="its folder, or https://HOST:PORT")
     if parts.scheme == "http" and not is_here(parts.hostname):
         raise InputError("the operator's key would go unencrypted", got=url, expected="https://")

@@ -35,6 +35,8 @@ from privet.federation.server.plan_sections import (
     RENAMED,
     Sections,
     bounds_from,
+    classes_from,
+    require_kinds,
     require_known,
     require_name,
     require_population,
@@ -162,6 +164,9 @@ class ModelPlan:
         privacy, phones = parts.take("privacy"), parts.take("phones")
         evaluation, sensing = parts.take("evaluation"), parts.take_list("sensing")
         parts.require_empty()
+        own = {"model": model, "rounds": rounds, "work": work, "phones": phones}
+        for section, part in {**own, "evaluation": evaluation}.items():
+            require_kinds(section, part)
         shape, low, high = (
             shape_from(model.pop("shape", ())),
             *bounds_from(model.pop("bounds", [0.0, 1.0])),
@@ -180,7 +185,7 @@ class ModelPlan:
         settings = settings_from(model, rounds, work, privacy, own_network=own_network)
         plan = {
             "name": model.pop("name", ""),
-            "classes": tuple(map(str, model.pop("classes", ()))),
+            "classes": classes_from(model.pop("classes", [])),
             "phones": _phones(phones),
             "sensing": tuple(sensing_from(item) for item in sensing),
         }

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from privet.errors import InputError
 from privet.federation.settings import FederationSettings
-from privet.federation.wire import Sensing
+from privet.federation.wire import Name, Sensing
 from privet.release import CUSTOM
 
 RENAMED: Final = {"epochs": "local_epochs", "learning_rate": "client_rate", "seed": "init_seed"}
@@ -23,6 +23,15 @@ OF_PRIVACY: Final = (
     *("epsilon", "delta", "clip", "times", "apart", "bands", "divisor", "noise_seed"),
 )
 LONGEST_NAME: Final = 64
+NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
+KINDS: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
+    **dict.fromkeys(("release", "public_start"), (str, "a text")),
+    **dict.fromkeys(
+        ("keep_versions", "least_records", "quota", "records"), (int, "a whole number")
+    ),
+    **dict.fromkeys(("longest", "retry_seconds", "ticket_seconds"), ((int, float), "a number")),
+    "secure_sum": (bool, "true or false"),
+}  # of the fields that `FederationSettings` does not check
 
 
 class Sections:
@@ -80,6 +89,34 @@ def settings_from(
     return FederationSettings(**given, model=network)
 
 
+def require_kinds(section: str, part: Mapping[str, Any]) -> None:
+    """Refuse a text where a number is to be, and the like."""
+    for name in sorted(set(KINDS) & set(part)):
+        (kind, expected), value = KINDS[name], part[name]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise InputError(f"bad [{section}] {name}", got=repr(value), expected=expected)
+
+
+def classes_from(said: object) -> tuple[str, ...]:
+    """What an example may be: each once, as the wire can name it."""
+    if not isinstance(said, list):
+        raise InputError("bad [model] classes", got=repr(said), expected='["walking", "sitting"]')
+    classes = tuple(map(str, said))
+    twice = [name for name in classes if classes.count(name) > 1]
+    if twice:
+        raise InputError("bad [model] classes", got=f"'{twice[0]}' twice", expected="each once")
+    for name in classes:
+        try:
+            NAME.validate_python(name)
+        except ValidationError:
+            raise InputError(
+                "bad name of a class",
+                got=repr(name),
+                expected="letters, digits, spaces, and . - _; a letter or a digit first",
+            ) from None
+    return classes
+
+
 def require_population(settings: FederationSettings, population: object) -> None:
     """Refuse what is no number of devices; without privacy there need be none."""
     whole = isinstance(population, int) and not isinstance(population, bool)
@@ -104,13 +141,20 @@ def texts_from(name: str, said: object) -> tuple[str, ...]:
 def sensing_from(said: object) -> Sensing:
     """What is collected, of one sensor."""
     try:
-        return Sensing.model_validate(said)
+        found = Sensing.model_validate(said)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise InputError(
             f"bad [[sensing]] {where}", got=first["input"], expected=first["msg"]
         ) from None
+    if found.least_rate > found.rate:
+        raise InputError(
+            "bad [[sensing]] least_rate",
+            got=found.least_rate,
+            expected=f"at most rate: {found.rate}",
+        )
+    return found
 
 
 def shape_from(said: object) -> tuple[int, ...]:

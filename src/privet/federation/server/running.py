@@ -113,6 +113,19 @@ def serve(
     told: Callable[[str], None],
 ) -> None:
     """Serve until told to stop; `told` hears the URL once the server listens."""
+    try:
+        _serve(home, listening, device_rate, address_rate, told)
+    finally:
+        home.leave()
+
+
+def _serve(
+    home: Home,
+    listening: Listening,
+    device_rate: float,
+    address_rate: float,
+    told: Callable[[str], None],
+) -> None:
     certificate, key = listening.files(home)
     _require_usable(certificate, key)
     _allow_files()
@@ -133,8 +146,6 @@ def serve(
             pass  # it has closed in good order, and then repeats the signal
         except SystemExit:
             raise service.failure or FaultyEnvironment("the server cannot start") from None
-        finally:
-            home.leave()
 
 
 def _allow_files() -> None:

@@ -7,7 +7,9 @@ import zipfile
 
 import pytest
 
+from privet.errors import BudgetExceeded
 from privet.federation.server.happenings import KEPT, Happenings
+from privet.federation.server.operating import _no
 
 
 @pytest.mark.parametrize("path", ["status", "apps", "plans", "events"])
@@ -102,6 +104,17 @@ def test_a_plan_that_cannot_be_is_refused(started, toml):
     answer = act(started, "plans", {"toml": toml})
     assert answer.status_code == 400, answer.text
     assert set(started.hosts) == {"har", "mood"}
+
+
+def test_a_plan_that_the_cap_does_not_allow(started, monkeypatch):
+    async def over(_):
+        raise BudgetExceeded("this run would exceed the cap", got="epsilon 12 in all")
+
+    monkeypatch.setattr(started.service, "plan", over)
+    answer = act(started, "plans", {"toml": plan_of("new")})
+    assert answer.status_code == 409
+    assert answer.json()["what"] == "this run would exceed the cap: got epsilon 12 in all"
+    assert isinstance(_no(answer), BudgetExceeded)
 
 
 def test_an_app_needs_models_that_there_are_and_a_name_of_its_own(started):

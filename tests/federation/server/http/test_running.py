@@ -242,6 +242,7 @@ def _admin_key(server):
         (["--tls-cert", "a", "--tls-key", "b", "--tls-self-signed"], ["two certificates"]),
         (["--database", "mysql://x"], ["bad database", "postgresql://"]),
         (["--store", "/tmp/x"], ["bad store", "s3://"]),
+        (["--store", "s3://"], ["bad store", "s3://"]),
         (["--name", "a/b"], ["bad name"]),
         (["--address-rate", "-1"], ["--address-rate", "-1"]),
         (["--host", "203.0.113.7", "--plain-http"], ["cannot listen"]),
@@ -271,6 +272,33 @@ def test_a_port_that_is_taken(tmp_path, capsys):
     assert "cannot listen" in capsys.readouterr().err
 
 
+def test_what_a_failed_first_start_chose_holds_for_nothing(tmp_path, capsys):
+    folder = tmp_path / "fleet"
+    assert run("federate", "server", folder, "--store", "s3://mistaken", "--port", "70000") == 2
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        mistaken = ("--name", "mistaken", "--port", port)
+        assert run("federate", "server", folder, *mistaken) == 2
+    assert "cannot listen" in capsys.readouterr().err
+    home, new = Home.entered(folder, name="meant")
+    assert (home.choices.name, new) == ("meant", True)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://host:port", "https://host:99999", "https://[::1", "http://127.0.0.1:0"]
+)
+def test_an_address_that_is_none(monkeypatch, capsys, url):
+    monkeypatch.setenv("PRIVET_ADMIN_KEY", "a-key")
+    assert run("federate", "status", url) == 2
+    assert "not a server" in capsys.readouterr().err
+
+
+def test_an_operators_key_of_strange_letters(monkeypatch, capsys):
+    monkeypatch.setenv("PRIVET_ADMIN_KEY", "clé")
+    assert run("federate", "status", "https://127.0.0.1:9") == 2
+    assert "not an operator's key" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "verb",
     [
@@ -294,7 +322,7 @@ def test_operators_without_a_server(tmp_path, capsys, verb):
 def test_a_server_that_does_not_run(tmp_path, capsys):
     home, new = Home.entered(tmp_path / "fleet")
     assert new
-    assert run("federate", "status", home.folder) == 1
+    assert run("federate", "status", home.folder) == 3
     assert "does not run" in " ".join(capsys.readouterr().err.split())
     home.listens("http://127.0.0.1:9", None)  # as one that was killed leaves it
     assert run("federate", "status", home.folder) == 3

@@ -56,7 +56,7 @@ class PostgresState(State):
             raise FaultyEnvironment(
                 "cannot reach the database",
                 got=str(error).strip().splitlines()[0],
-                fix="start PostgreSQL, or check the URL of --state",
+                fix="start PostgreSQL, or check the URL of --database",
             ) from None
         with self._opening:
             self._opened = [known for known in self._opened if not known.closed]
