@@ -119,6 +119,8 @@ def test_rules_are_listed_with_what_they_allow(capsys):
         (("flsys", "--traces", "nowhere.csv"), "no such file of traces"),
         (("flsys", "--rate", "0.2", "--epsilon", "3"), "no such setting: got rate"),
         (("flsys", "--clip", "3"), "details of privacy without a target"),
+        (("flsys", "--clip", "1"), "details of privacy without a target: got clip"),
+        (("flsys", "--delta", "1e-5"), "details of privacy without a target: got delta"),
         (("fedavg", "--cohort", "0"), "at least 1"),
         (("flsys", "--dropout", "1"), "bad dropout"),
         (("flsys", "--clients", "2000"), "bad number of clients"),
