@@ -138,10 +138,14 @@ def test_listings(capsys):
         (("fit", "nope", "--epsilon", "2", "--out", "x"), "unknown method"),
         (("fit", "l2dp", "--epsilon", "2", "--ridge", "1", "--out", "x"), "--memory objective"),
         (("fit", "l2dp", "--variant", "agem", "--out", "x"), "it with l2dp --analysis paper"),
-        (("fit", "naive", "--epsilon", "2", "--projection", "always",
-          "--out", "x"), "it with l2dp --analysis paper"),
-        (("fit", "l2dp", "--epsilon", "2", "--tasks", "split-digits", "--shared", "--out", "x"),
-         "leave --shared out"),
+        (
+            ("fit", "naive", "--epsilon", "2", "--projection", "always", "--out", "x"),
+            "it with l2dp --analysis paper",
+        ),
+        (
+            ("fit", "l2dp", "--epsilon", "2", "--tasks", "split-digits", "--shared", "--out", "x"),
+            "leave --shared out",
+        ),
         (("extend", "nowhere"), "no stream was begun"),
         (("show", "nowhere"), "no stream was begun"),
     ],

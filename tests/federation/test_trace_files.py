@@ -61,9 +61,7 @@ def test_the_mark_that_spreadsheets_write_first_is_no_part_of_the_header(tmp_pat
         ("client,start,stop,speed,down,up\n0,1,2,1,1,1\n0,4,9,2,1,1\n", "line 3: another speed"),
     ],
 )
-def test_bad_files_are_refused_with_the_line(
-    tmp_path: Path, text: str | bytes, words: str
-) -> None:
+def test_bad_files_are_refused_with_the_line(tmp_path: Path, text: str | bytes, words: str) -> None:
     file = tmp_path / "traces.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=words):

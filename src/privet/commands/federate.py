@@ -38,7 +38,8 @@ federate_app = App(
     name="federate",
     help="Many clients learn one model together; epsilon, if asked for, protects a client with all"
     " its records.\n\nStart here: privet federate simulate flsys --data activities"
-    " --model har-wild-32 --rounds 10 --out runs/together\n\nOr really: privet federate server fleet",
+    " --model har-wild-32 --rounds 10 --out runs/together\n\n"
+    "Or really: privet federate server fleet",
 )
 for served in (server, plan_app, apps_app, status, console, export, rollback, stop, block):
     federate_app.command(served)

@@ -1,4 +1,4 @@
-"""How `--help` is laid out: a docstring's lines flow into paragraphs, whatever the terminal's width.
+"""How `--help` is laid out: a docstring's lines flow with the terminal's width.
 
 Docstrings are broken at the width of the source. Shown as they stand, every line that is too long
 for a column would be broken a second time, after a word or two.

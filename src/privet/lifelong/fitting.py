@@ -284,12 +284,10 @@ def _asked(
 
 def _who_has(method: str, setting: str) -> str:
     """Under what a setting may be given: by the same method, or else by others."""
-    ways = {
-        f"{name} --analysis {analysis}" + ("" if at is not OBJECTIVES else " --memory objective"): at
-        for (name, analysis), at in (*WAYS.items(), (("l2dp", SOUND), OBJECTIVES))
-    }
-    having = [way for way, at in ways.items() if setting in at.options]
-    ours = [way for way in having if way.startswith(f"{method} ")]
+    ways = {f"{name} --analysis {analysis}": way for (name, analysis), way in WAYS.items()}
+    ways[f"l2dp --analysis {SOUND} --memory {OBJECTIVE}"] = OBJECTIVES
+    having = [said for said, way in ways.items() if setting in way.options]
+    ours = [said for said in having if said.startswith(f"{method} ")]
     return f"it with {', '.join(ours or having)}" if having else "another name"
 
 
