@@ -36,6 +36,15 @@ def write_atomically(path: Path, content: bytes, *, private: bool = False) -> No
         raise
 
 
+def flush_folder(folder: Path) -> None:
+    """Which files are in it survives a power cut once this returns."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_json(path: Path, record: Any, *, private: bool = False) -> None:
     """A record as readable JSON."""
     text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -480,7 +480,6 @@ def test_a_compiled_step_gives_the_same_update(fresh, make_data, model, precisio
     assert (compiled - plainly).norm() < 1e-6 * plainly.norm()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("without_noise")
 def test_so_does_one_that_pytorch_compiled(fresh, make_data):
     data = make_data()

@@ -371,7 +371,6 @@ def kill_the_lead(launcher, journal, after_steps):
     os.kill(int(lead), signal.SIGKILL)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the lead's process under /proc")
 def test_a_run_whose_lead_is_killed_goes_on_with_as_many_processes(tmp_path):
     home, out = tmp_path / "home", tmp_path / "run"

@@ -33,6 +33,7 @@ from privet.federation.traces import always, drawn
 from privet.federation.update import Update
 from privet.ledger import Ledger
 from privet.privacy.randomness import Randomness, SecretStream
+from privet.release import CUSTOM
 from privet.training.run_folder import RunFolder
 from privet.verification.federation import check_facts
 
@@ -206,6 +207,50 @@ def test_who_goes_takes_no_turn_of_others_with_it(gone: int) -> None:
     there.pop(gone, None)
     assert there == _turns(whole.training_on(rest, nominal_size=30), **options)
     assert sum(map(len, there.values())) > 20
+
+
+def _sent(data: Dataset, network: nn.Module) -> dict[float, tuple[float, torch.Tensor]]:
+    """What comes of the first version, and when; a user by what its records say."""
+    settings = settings_of(
+        {"model": CUSTOM, "epsilon": 8.0, "times": 2, "rounds": 2, "batch": 4, "local_epochs": 2}
+    )
+    population = population_of(data, settings)
+    settings = settings.filled_for(population.data)
+    privacy = settings.privacy(epsilon=8.0)
+    made = Federation(
+        population, settings, Randomness.seeded(0), privacy=privacy, network=network
+    ).simulator
+    who = [float(population.data.train.x[rows[0], 0]) for rows in population.clients]
+    sent: dict[float, tuple[float, torch.Tensor]] = {}
+    received = made.coordinator.receive
+
+    def note(update: Update, now: float) -> object:
+        sent[who[int(update.client)]] = now, update.change.clone()
+        return received(update, now)
+
+    made.coordinator.receive = note  # type: ignore[assignment,method-assign]
+    made.next_round()
+    return sent
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("gone", [0, 7])
+def test_who_goes_changes_nothing_that_others_send_nor_when(gone: int, dropout: float) -> None:
+    """Of one version; also where the model draws. Side by side it is the same to rounding."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(1, 4), nn.Dropout(dropout), nn.ReLU(), nn.Linear(4, 2))
+    whole = _users([3 + user % 5 for user in range(30)])
+    rest = whole.train.part(whole.train.x[:, 0] != gone)
+    there = _sent(whole, network)
+    left = _sent(whole.training_on(rest, nominal_size=30), network)
+    there.pop(gone, None)
+    assert there.keys() == left.keys()
+    assert len(left) == 29
+    for who, (when, change) in left.items():
+        assert when == there[who][0]
+        rounding = {} if dropout else {"rtol": 1e-5, "atol": 1e-7}
+        torch.testing.assert_close(change, there[who][1], **({"rtol": 0, "atol": 0} | rounding))
+    assert max(float(change.abs().max()) for _, change in left.values()) > 1e-3
 
 
 @pytest.mark.parametrize("drawn_phones", [True, False])

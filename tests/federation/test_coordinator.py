@@ -1,13 +1,15 @@
 """The state machine: every transition, under faults; carry-over; exactly once; resume."""
 
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.errors import InputError
+from privet.engine.account import Account
+from privet.errors import BudgetExceeded, InputError
 from privet.federation import Capped, Coordinator, Sampled, Update, UserPrivacy, rule_named
 from privet.federation.coordinator import Accept, Answer, Closing
 from privet.federation.gathering import Kept
@@ -150,6 +152,23 @@ def test_bad_updates_are_refused_and_leave_nothing_behind(change: torch.Tensor, 
     assert c.count == 0
 
 
+class _Broke(Account):
+    """Gives no leave."""
+
+    def charge(self, step: int) -> None:
+        raise BudgetExceeded("no")
+
+    def differs(self, step: int, fingerprint: str) -> bool:
+        return False
+
+    def confirm(self, step: int, fingerprint: str) -> None:
+        pass
+
+    @property
+    def books(self) -> NoReturn:
+        raise AssertionError
+
+
 class TestPrivacy:
     def test_every_update_is_clipped(self) -> None:
         c = _private(z=1e-9, times=3)
@@ -168,6 +187,15 @@ class TestPrivacy:
         c.advance(10.0)
         # 20,000 draws: the deviation is within 2.5 % but for one seed in a million.
         assert float(c.weights.std()) == pytest.approx(2.0 * 3.0 / 4.0, rel=0.025)
+
+    def test_no_noise_is_drawn_that_is_not_paid_for(self) -> None:
+        c = _private(times=2)
+        c.receive(_update("a", 1.0), 1.0)
+        c.account = _Broke()
+        with pytest.raises(BudgetExceeded):
+            c.advance(10.0)
+        assert c.state()["noise"]["next_step"] == 0
+        assert (c.version, c.sums) == (0, 0)
 
     def test_a_client_takes_part_as_often_as_it_may_and_not_more(self) -> None:
         c = _private(times=2)

@@ -13,7 +13,7 @@ from privet.errors import InputError
 from privet.federation.flat import flat, load_flat
 from privet.federation.local_work import EMPTY, Lesson, LocalWork, Material, Teacher
 from privet.federation.one_by_one import OneByOne
-from privet.federation.together import Together
+from privet.federation.together import Together, stackable
 
 
 def _material(clients: int = 5, *, pool: int = 12) -> Material:
@@ -148,6 +148,58 @@ def test_company_changes_nothing(optimizer: str, *, norm: bool) -> None:
     torch.manual_seed(99)
     after = OneByOne(copy.deepcopy(net), material, work).changes(weights, lessons[::-1])
     assert torch.equal(alone[0], after[-1])
+
+
+class _AgainstTheMean(nn.Module):
+    """Shifts every batch by its mean: what it makes of a record hangs on the others beside it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_stacked_clients_never_see_each_others_records(optimizer: str) -> None:
+    """Also where a model looks at the rows of a batch together, and batches are not full."""
+    material = _material(3)
+    work = LocalWork(epochs=2, batch=8, learning_rate=0.05, optimizer=optimizer)
+    net, lessons = nn.Sequential(_AgainstTheMean(), _net()), _lessons(material, work)
+    assert any((lesson.rows == EMPTY).any() for lesson in lessons[1:])
+    found = []
+    for scale in (1.0, 100.0):
+        material.x[material.clients[0]] *= scale
+        stacked = Together(copy.deepcopy(net), material, work)
+        found.append(stacked.changes(flat(net), lessons))
+    assert torch.equal(found[0][1:], found[1][1:])
+    assert not torch.equal(found[0][0], found[1][0])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_longer_lesson_beside_it_does_not_move_who_has_ended(optimizer: str) -> None:
+    """Weights so large that one step more would be none: the change is what it was."""
+    material = Material(
+        x=torch.ones(5, 8),
+        y=torch.tensor([0, 1, 0, 1, 0]),
+        clients=[np.arange(1), np.arange(1, 5)],
+        pool=np.zeros(0, dtype=np.int64),
+        classes=2,
+    )
+    work = LocalWork(epochs=1, batch=1, learning_rate=1e38, optimizer=optimizer)
+    net = nn.Linear(8, 2)
+    lessons = _lessons(material, work)
+    alone, beside = (
+        Together(copy.deepcopy(net), material, work).changes(flat(net), some)[0]
+        for some in (lessons[:1], lessons)
+    )
+    assert torch.isfinite(alone).all()
+    assert torch.equal(alone, beside)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_statistics_of_batches_are_not_stacked_whether_kept_or_not(*, kept: bool) -> None:
+    net = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3, track_running_stats=kept))
+    assert not stackable(net, torch.device("cpu"))
+    with pytest.raises(InputError, match="statistics of its batches"):
+        Together(net, _material(), LocalWork())
 
 
 class _SharedObjects:

@@ -1,6 +1,7 @@
 """Rules against independent computations, and against attackers."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -117,6 +118,8 @@ def test_stale_updates_weigh_less_and_never_more_than_one() -> None:
         ("fedavg", {"buffer": 3}, "'fedavg' has no such setting: got buffer"),
         ("fedbuff", {"buffer": 0}, "bad size of a buffer"),
         ("flsys", {"seconds": 0.0}, "bad length of a round"),
+        ("flsys", {"seconds": math.inf}, "a deadline that never comes"),
+        ("fedavg", {"seconds": math.inf, "patient": True}, "a deadline that never comes"),
         ("flsys", {"server_rate": -1.0}, "bad server learning rate"),
         ("trimmed-mean", {"trim": 0.5}, "bad share to trim"),
         ("krum", {"chosen": 9}, "bad settings of Krum"),

@@ -211,6 +211,61 @@ def test_the_memory_is_not_read_twice_in_two_ways(tmp_path, ledger):
         extend(tmp_path / "life", stream=small_stream(2), ledger=ledger)
 
 
+def test_a_journal_of_readings_that_lacks_one_stops_the_run(tmp_path, ledger):
+    """Without it another reading would pass for the first, and be paid by nobody."""
+    out = tmp_path / "life"
+
+    def die(trainer):
+        if trainer.next_step == 3 and (out / "versions" / "02").exists():
+            raise Killed
+
+    options = {"checkpoint_every": 100, **NEAR, **TARGET, **QUICK}
+    with pytest.raises(Killed):
+        fit("l2dp", small_stream(2), out=out, ledger=ledger, watch=die, **options)
+    journal = out / "versions" / "02" / "internal" / "recalled.log"
+    kept = journal.read_text()
+    for left in (kept.partition("\n")[2], ""):
+        journal.write_text(left)
+        with pytest.raises(InputError, match="the journal lacks a step that was done"):
+            extend(out, stream=small_stream(2), ledger=ledger)
+    # Of the last step that was charged nothing may have been read when the run was killed.
+    journal.write_text("".join(kept.splitlines(keepends=True)[:2]))
+    extend(out, stream=small_stream(2), ledger=ledger)
+    assert verify(out / "versions" / "02", ledger=ledger).ok
+
+
+def test_a_task_reads_what_earlier_ones_left_by_keys_that_nothing_else_uses(
+    tmp_path, ledger, monkeypatch
+):
+    """Of its own task nothing is read, as nothing of that is counted; and each sample is its own.
+
+    With the keys of the task's own steps a unit that is in both would be drawn for both at once.
+    """
+    read, made, memory_of, assemble = [], [], private.memory_of, private.assemble
+
+    def noted(stream, kept, *, chance):
+        read.append(kept)
+        return memory_of(stream, kept, chance=chance)
+
+    def assembled(*args, **named):
+        made.append(assemble(*args, **named))
+        return made[-1]
+
+    monkeypatch.setattr(private, "memory_of", noted)
+    monkeypatch.setattr(private, "assemble", assembled)
+    stream = small_stream(3)
+    fit("l2dp", stream, out=tmp_path / "life", ledger=ledger, **NEAR, **TARGET, **QUICK)
+    assert [len(kept) for kept in read] == [1, 2]
+    for kept in read:
+        for one, task in zip(kept, stream, strict=False):
+            records = {tuple(row) for row in task.data.train.x.tolist()}
+            assert 0 < len(one.x) < len(records)
+            assert {tuple(row) for row in one.x.tolist()} <= records
+    assert len(made) == 5  # three tasks' own steps, and two that read
+    streams = [s for t in made for s in (t.randomness.sampling, t.randomness.noise)]
+    assert len({stream.key for stream in streams}) == 10
+
+
 def test_a_task_more_changes_no_version_that_is_there(tmp_path, ledger):
     out = tmp_path / "life"
     fit("l2dp", small_stream(2), out=out, ledger=ledger, **NEAR, **TARGET, **QUICK)

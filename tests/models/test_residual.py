@@ -86,6 +86,5 @@ def test_the_published_weights_classify_the_first_thousand_images():
     assert correct(1000) == pytest.approx(0.915, abs=0.0011)
 
 
-@pytest.mark.slow
 def test_the_published_weights_have_the_published_accuracy():
     assert correct(10_000) == pytest.approx(0.9173, abs=1.1e-4)

@@ -336,7 +336,6 @@ def test_a_copy_does_not_compute_with_the_filters_of_the_compiled_one(copied):
     assert calls, "the compiled one stays compiled"
 
 
-@pytest.mark.slow
 def test_a_compiled_scattering_gives_the_same_maps_and_slopes(monkeypatch):
     monkeypatch.setattr("privet.models.scattering.COMPILED", 4)
     images, plain, fused = random_images(6, 1, 12, 12), Scattering2d(12, 12), Scattering2d(12, 12)

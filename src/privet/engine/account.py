@@ -8,6 +8,7 @@ hardware) is a step of its own, with a sample and noise of its own, and is charg
 trainer takes fresh keys before it uses one.
 """
 
+import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import NoReturn, Self, final
@@ -16,6 +17,7 @@ import dp_accounting as dp
 
 from privet.engine.plan import Plan
 from privet.errors import CheckFailed, InputError
+from privet.files import flush_folder
 from privet.ledger import Ledger
 from privet.privacy.accounting import DpEvent
 
@@ -77,14 +79,24 @@ class Unpaid(_Silent):
 
 @final
 class RunAccount(Account):
-    """Ties a plan to its reservation in the ledger and to the journal of its updates."""
+    """Ties a plan to its reservation in the ledger and to the journal of its updates.
+
+    `durable`: what is noted survives a power cut, too, as whatever is made of it does.
+    """
 
     def __init__(
-        self, ledger: Ledger, run_id: str, journal: Path | None, *, cycle: int = 1
+        self,
+        ledger: Ledger,
+        run_id: str,
+        journal: Path | None,
+        *,
+        cycle: int = 1,
+        durable: bool = False,
     ) -> None:
         self.ledger = ledger
         self.run_id = run_id
         self._cycle = cycle
+        self._durable = durable
         self._path = journal
         self._seen, self._torn_at = _read_journal(journal)
 
@@ -151,16 +163,24 @@ class RunAccount(Account):
                     file.truncate(self._torn_at)
                     self._torn_at = None
                 file.write(f"{step} {fingerprint}\n".encode())
+                if self._durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            if self._durable and len(self._seen) == 1:
+                flush_folder(self._path.parent)
 
-    def require_noted(self, steps: int) -> None:
+    def require_noted(self, steps: int, *, most: int | None = None) -> None:
         """Refuse to go on after `steps` steps where the journal lacks one that was done.
+
+        `most`: how many of the run's steps are in this journal at all; default: all.
 
         It could not be told whether such a step comes out the same, and it would not be charged
         again. Of the last turn that was charged nothing needs to be there: the run may have been
         killed before anything was used.
         """
         begun = (self.ledger.run(self.run_id).charged - 1) * self._cycle
-        missing = next((s for s in range(max(steps, begun)) if s not in self._seen), None)
+        done = max(steps, begun) if most is None else min(most, max(steps, begun))
+        missing = next((s for s in range(done) if s not in self._seen), None)
         if missing is not None:
             raise InputError(
                 "the journal lacks a step that was done",

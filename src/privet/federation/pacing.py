@@ -42,6 +42,7 @@ class Deadline(Pacing):
 
     def __post_init__(self) -> None:
         _check(seconds=self.seconds, least=self.least)
+        _require_end(self.seconds)
 
     @property
     def by_clock(self) -> bool:  # type: ignore[override]
@@ -77,6 +78,8 @@ class Cohort(Pacing):
 
     def __post_init__(self) -> None:
         _check(seconds=self.seconds, least=self.least)
+        if self.patient:
+            _require_end(self.seconds)
         if (self.size is None) == (self.rate is None):
             raise InputError(
                 "how are the clients of a round chosen?",
@@ -132,3 +135,11 @@ def _check(*, seconds: float, least: int) -> None:
         raise InputError("bad length of a round", got=seconds, expected="more than 0 seconds")
     if least < 0:
         raise InputError("bad quorum", got=least, expected="at least 0 updates")
+
+
+def _require_end(seconds: float) -> None:
+    """Rounds that nothing but the clock ends would never end."""
+    if seconds == float("inf"):
+        raise InputError(
+            "a deadline that never comes", got=seconds, expected="a finite number of seconds"
+        )

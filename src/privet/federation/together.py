@@ -3,13 +3,14 @@
 far is (clients, weights). In step s client i takes its own gradient, on its own batch s, at its own
 start + far_i: `vmap` of the gradient, so no client sees another's numbers. The first step is taken
 by all from the same weights: there the model is applied to all records as to one batch, and only
-the gradients are each client's own. Lessons of fewer steps than the longest stand still at the end,
-and rows that a batch lacks have no weight. The optimisers are written out, since each client's must
-be its own; their arithmetic is that of torch.optim.
+the gradients are each client's own. Lessons of fewer steps than the longest stand still at the end.
+Rows that a batch lacks are filled with a record of the same client, of no weight: whatever a model
+makes of the rows of a batch together, it never sees another client's. The optimisers are written
+out, since each client's must be its own; their arithmetic is that of torch.optim.
 
 Cost: memory of a few times clients x weights beside the activations; `at_once` bounds it. On a GPU
-nothing is waited for. The result is that of `one_by_one` to rounding where a model draws nothing;
-dropout draws other masks.
+nothing is waited for. The result is that of `one_by_one` to rounding where a model draws nothing
+and treats records apart; dropout draws other masks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from privet.errors import InputError
 from privet.federation.flat import flat, named, travelling
@@ -71,18 +73,26 @@ class Together:
 
     def _go(self, start: Tensor, lessons: Sequence[Lesson], far: Tensor) -> None:
         """Moves these clients, in place."""
-        rows = _sent(_stacked(lessons), start.device)
+        stacked = _stacked(lessons)
+        some_stand_still = (stacked == EMPTY).all(2).any(0).tolist()
+        rows = _sent(stacked, start.device)
+        own = rows[:, :1, :1].clamp_min(0)
         move = _mover(self.work, far)
         with own_draws(lessons[0].seed, start.device):
             for step in range(rows.shape[1]):
                 there = rows[:, step] != EMPTY
-                chosen = rows[:, step].clamp_min(0)
+                chosen = torch.where(there, rows[:, step], own[:, 0])
                 x, y = self.material.x[chosen], self.material.y[chosen]
                 where, common = (start, None) if step == 0 else (start + far, 0)
                 gradients = vmap(
                     grad(self._loss), in_dims=(common, 0, 0, 0, None), randomness="different"
                 )
-                move(far, gradients(where, x, y, there.float(), start), there.any(1))
+                g, active = gradients(where, x, y, there.float(), start), there.any(1)
+                if some_stand_still[step]:
+                    # Zero times what is not finite would be no zero: how long another's lesson is
+                    # would decide on who has ended.
+                    g = g.masked_fill(~active[:, None], 0.0)
+                move(far, g, active)
 
     def _loss(self, theta: Tensor, x: Tensor, y: Tensor, there: Tensor, start: Tensor) -> Tensor:
         scores = functional_call(self.model, named(self.model, theta), (x,))
@@ -165,9 +175,10 @@ def _all_dense(model: nn.Module) -> bool:
 
 
 def _moving(model: nn.Module) -> list[str]:
-    """Statistics of batches, which travel with the weights."""
+    """Statistics of batches: those which travel with the weights, and those that nobody keeps."""
     buffers: Mapping[str, Tensor] = dict(model.named_buffers())
-    return [name for name in travelling(model) if name in buffers]
+    kept = [name for name in travelling(model) if name in buffers]
+    return kept + [name for name, m in model.named_modules() if isinstance(m, _BatchNorm)]
 
 
 def _recurrent_on_gpu(model: nn.Module, device: torch.device) -> bool:

@@ -9,8 +9,8 @@
 
 |M| is expected: p times the declared sizes behind. `lifetime` has the guarantee and its proof,
 `planning` the noise, `recalling` how the two gradients become one step. A task is a run like any
-other: its steps are reserved and charged in the ledger, and so is, before it begins, all that later
-tasks may read of it. A killed task goes on from its checkpoint.
+other: its steps are reserved and charged in the ledger. All that later tasks may read of it is
+reserved before it begins and charged when it ends. A killed task goes on from its checkpoint.
 
 Deviation from the spec: the rate falls by halves, not as 1/(i-1) (`lifetime`).
 """
@@ -191,6 +191,8 @@ def _hooked(
             open_account=lambda: Prepaid(books.ledger, books.run_id, journal),
             extras=Extras(contribution=settings.contribution, precision=settings.precision),
         )  # fmt: skip
+        # Else a reading that comes out another way could not be told from the one that is paid.
+        reader.account.books.require_noted(trainer.next_step, most=plan.steps)
         trainer.draws_by_torch = trainer.draws_by_torch or reader.draws_by_torch
         Recalling(trainer, reader, _combine(settings, trainer.plan, plan))
     return _springs(life, settings, trainer, number)

@@ -11,7 +11,7 @@ the task's, so that a run that goes on repeats both, or neither.
 
 Guarantee: the engine's, twice, composed; what is done with the two noisy sums is post-processing.
 The memory's steps are paid for in advance (`Prepaid`): the whole lifetime of a unit in the memory
-was charged when its task began.
+was reserved when its task began, and charged when it ended.
 """
 
 from pathlib import Path

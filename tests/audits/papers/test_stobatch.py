@@ -171,7 +171,6 @@ def test_the_fit_tells_the_label_of_most_runs():
     assert right >= FITS - 1
 
 
-@pytest.mark.slow
 def test_the_audit_refutes_the_claim():
     subject = find_subject("stobatch")
     evidence = audit_mechanism(subject)

@@ -101,7 +101,6 @@ def test_levels_of_the_coma_scale_are_exact():
     assert (coma.exact, coma.levels) == (True, 13)
 
 
-@pytest.mark.slow
 def test_the_real_stays():
     if find_folder(NAME, has_files) is None:
         pytest.skip("PhysioNet 2012 is not on this machine")

@@ -281,14 +281,14 @@ class Bench:
             clock=self.clock,
             surroundings=self.around,
             policies=self.policies,
-            client=self.client,
             seed=self.seed,
             jitter=lambda: 0.0,
             watch=lambda event, facts: self.said.append((event, facts)),
         )
         models = {}
         for offer in self.talk.offers():
-            records = Records(self.folder / "records" / offer.model, shape=SHAPE, classes=CLASSES)
+            folder = self.folder / "records" / offer.model
+            records = Records(folder, shape=SHAPE, classes=CLASSES, key=self.client)
             if not records.count():
                 x, y = self.examples
                 records.add(TRAIN, 0.0, x, y)

@@ -16,6 +16,7 @@ from privet.federation.phone.collecting import (
     RawStorage,
     Samples,
     Switches,
+    kept_days,
     merged,
     told,
 )
@@ -114,6 +115,27 @@ def test_what_is_too_old_goes(tmp_path):
     assert storage.since(-1.0).times[0] == 2 * DAY
 
 
+def test_the_last_file_goes_too_when_all_of_it_is_too_old(tmp_path):
+    """Else what a sensor that fell silent measured last would be kept for ever."""
+    storage = RawStorage(tmp_path / "acc")
+    storage.add(stream(1.0))  # its last sample is of 0.98
+    assert storage.forget(before=0.98) == 0
+    assert storage.forget(before=0.99) == 1
+    assert storage.files() == []
+
+
+@pytest.mark.parametrize("preset", ["full", "paused"])
+def test_samples_are_forgotten_also_where_none_come(tmp_path, preset):
+    sensing, _, switches = make_sensing(tmp_path, stream(10.0))
+    sensing.act(10.0)
+    assert sensing.collectors["acc"].storage.files()
+    switches.set("acc", preset)
+    sensing.act(DAY + 9.0)
+    assert sensing.collectors["acc"].storage.files()
+    sensing.act(DAY + 11.0)
+    assert sensing.collectors["acc"].storage.files() == []
+
+
 def test_over_its_quota_the_oldest_goes_first(tmp_path):
     one = RawStorage(tmp_path / "acc")
     for start in range(4):
@@ -137,6 +159,22 @@ def test_the_users_switches_are_kept(tmp_path):
     assert Switches(tmp_path).presets == {"acc": Preset.PAUSED}
     with pytest.raises(InputError, match="unknown preset"):
         Switches(tmp_path).set("acc", "loud")
+
+
+def test_what_the_user_writes_into_the_switches_holds_at_once(tmp_path):
+    sensing, records, _ = make_sensing(tmp_path, stream(30.0))
+    sensing.act(10.0)
+    assert records.count()
+    (tmp_path / "switches.json").write_text('{"acc": "stopped"}')
+    sensing.act(20.0)
+    assert sensing.collectors["acc"].storage.files() == []
+    assert records.count() == records.count(HELD_OUT) == 0
+
+
+def test_switches_that_nobody_knows_are_refused(tmp_path):
+    (tmp_path / "switches.json").write_text('{"acc": "loud"}')
+    with pytest.raises(InputError, match="unknown preset"):
+        Switches(tmp_path)
 
 
 def test_windows_known_answers():
@@ -195,6 +233,7 @@ def make_sensing(folder, samples):
         [processor],
         switches,
         lambda _: False,
+        kept_days(wishes),
     )
     return sensing, records, switches
 
@@ -202,6 +241,7 @@ def make_sensing(folder, samples):
 def test_pause_stop_and_go(tmp_path):
     sensing, records, switches = make_sensing(tmp_path, stream(30.0))
     sensing.act(10.0)
+    assert (tmp_path / "processed.json").stat().st_mode & 0o077 == 0
     before = records.count() + records.count(HELD_OUT)
     assert before == 99
     switches.set("acc", "paused")
@@ -241,7 +281,9 @@ def test_a_recording_from_a_file(tmp_path):
         ("seconds,label,x\n0.0,c,1\n", "line 2: no class"),
         ("seconds,label,x\n0.0,a,nan\n", "line 2: not a sample"),
         ("seconds,label,x\n0.0,a\n", "line 2: not a sample"),
+        ("seconds,label,x\n0.0,a,1e39\n", "line 2: not a sample"),
         ("seconds,label,x\n1.0,a,1\n0.5,a,1\n", "order of time"),
+        ("seconds,label,x\n0.0,a," + "1" * 200_000, "not a CSV file"),
     ],
 )
 def test_bad_recordings_are_refused(tmp_path, text, said):
@@ -249,3 +291,9 @@ def test_bad_recordings_are_refused(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(InputError, match=said):
         read(path, ("a",))
+
+
+def test_a_recording_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "acc.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not a CSV file"):
+        read(tmp_path / "acc.csv", ("a",))

@@ -95,6 +95,7 @@ def test_before_a_version_is_here_nothing_is_answered(both):
 def test_one_process_a_folder(tmp_path):
     with locked(tmp_path), pytest.raises(InputError, match="another phone"), locked(tmp_path):
         pass
+    assert (tmp_path / "lock").stat().st_mode & 0o077 == 0
 
 
 def test_files_are_the_owners_alone(both):

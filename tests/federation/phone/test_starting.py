@@ -116,7 +116,7 @@ def test_a_users_records_are_the_simulators(tmp_path):
     """Of a pool, too: the same lesson, and from the same weights the same change."""
     settings = FederationSettings(pool=5, init_seed=3)
     given = GivenData("activities", None, settings)
-    records = Records(tmp_path, shape=SHAPE, classes=CLASSES)
+    records = Records(tmp_path, shape=SHAPE, classes=CLASSES, key=given.key(7))
     given.give(7, records)
     population = population_of(privet.data.load("activities"), settings)
     material = population.material(torch.device("cpu"))
@@ -134,7 +134,7 @@ def test_a_users_records_are_the_simulators(tmp_path):
         own_per_class=(3, 6),
         pool_per_class=(2, 4),
     )
-    lessons = Lessons(network=network, records=records, client=7, seed=9)
+    lessons = Lessons(network=network, records=records, seed=9)
     weights = tmp_path / "weights.safetensors"
     starting_weights = {"weights": flat(network)}
     from privet.federation.phone.storage import save_tensors

@@ -190,3 +190,40 @@ def test_a_manifest_of_another_version_is_refused(server, tmp_path):
     server._manifest = another
     with pytest.raises(CheckFailed, match="something else"):
         phone.fetch("m", 0, "v1/models/m/versions/0", tmp_path / "w", weights=15)
+
+
+def test_a_store_without_encryption_is_not_sent_anything(server, tmp_path):
+    """The server says where an update goes; what it says must not lead through the open."""
+    phone, sent = enter(server, tmp_path), []
+
+    def handle(request):
+        sent.append(str(request.url))
+        return httpx.Response(200, headers={wire.OFFSET_HEADER: "0"})
+
+    line = Line("https://server.test", transport=httpx.MockTransport(handle))
+    phone = Server(line, phone.me, own_key(tmp_path / "key"))
+    update = tmp_path / "update"
+    update.write_bytes(b"secret")
+    for url in ("http://store.test/update?signed", "http://10.0.0.7:9000/x", "HTTP://store.test/x"):
+        with pytest.raises(Declined, match="without encryption"):
+            phone.put_whole(url, update)
+    assert sent == []
+    there = ["http://127.0.0.1:9000/bucket/update?signed", "https://store.test/update?signed"]
+    for url in there:
+        phone.put_whole(url, update)
+    assert sent == there
+
+
+def test_a_manifest_of_another_model_is_refused(server, tmp_path):
+    """Signed by the server, of the same version and size: still not what was asked for."""
+    phone, told = enter(server, tmp_path), server._manifest
+    server.weights["other"] = dict(server.weights["m"])
+
+    def of_another(request, _, version):
+        return told(request, "other", version)
+
+    server._manifest = of_another
+    with pytest.raises(CheckFailed, match="something else"):
+        phone.fetch("m", 0, "v1/models/m/versions/0", tmp_path / "w", weights=15)
+    server._manifest = told
+    phone.fetch("m", 0, "v1/models/m/versions/0", tmp_path / "w", weights=15)

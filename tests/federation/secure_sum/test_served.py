@@ -4,6 +4,7 @@ The clock is the wall's; rounds last seconds.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import time
 import warnings
@@ -19,6 +20,7 @@ from safetensors.numpy import load, load_file
 
 from privet.errors import InputError
 from privet.federation import wire
+from privet.federation.phone import storage
 from privet.federation.phone.clock import FastClock
 from privet.federation.phone.conditions import Mains
 from privet.federation.phone.line import Line
@@ -71,7 +73,7 @@ class Fleet:
 
     def __init__(self, folder, **facts):
         self.folder, self.stack = folder, contextlib.ExitStack()
-        self.plan = PLAN.format(**{"rounds": 1, "seconds": 15.0, "rate": 0.5} | facts)
+        self.plan = PLAN.format(**{"rounds": 1, "seconds": 60.0, "rate": 0.5} | facts)
         self.updates, self.phones, self.silent = {}, {}, set()
         self.tampered = lambda content: content
         self.start()
@@ -116,7 +118,6 @@ class Fleet:
             clock=FastClock(),
             surroundings=Mains(),
             policies=Policies(),
-            client=i,
             seed=i,
             jitter=lambda: 0.0,
         )
@@ -139,7 +140,7 @@ class Fleet:
         headers = {k: v for k, v in answer.headers.items() if k.lower() != "content-length"}
         return httpx.Response(answer.status_code, headers=headers, content=content)
 
-    def until(self, reached, seconds=30.0):
+    def until(self, reached, seconds=90.0):
         """All phones that are not silent do what is due, until something is reached."""
         ends, due = time.time() + seconds, dict.fromkeys(self.phones, 0.0)
         while not reached():
@@ -296,6 +297,42 @@ def test_a_server_that_died_before_it_told_anybody_tells_them_later(fleet, monke
     f.assert_mean_of(f.phones)
 
 
+def test_a_phone_that_was_killed_when_it_had_masked_learns_that_it_counts(fleet):
+    """Killed behind the sending, before the note of it; and back when the deadline is over."""
+    f = fleet()
+    f.until(lambda: all(phone.standing.sent for phone in f.phones.values()))
+    gone, phone = next(iter(f.phones.items()))
+    f.silent.add(gone)
+    f.until(lambda: f.host.version == 1)
+    over = dataclasses.replace(phone.standing.held, deadline=time.time() - 1.0)
+    phone.standing = dataclasses.replace(phone.standing, sent=False, ticket=over)
+    f.silent.clear()
+    f.until(lambda: all(f.fates().values()))
+    assert f.fates()[gone] == {"accepted"}
+
+
+def test_a_phone_says_nothing_that_it_could_forget_when_its_power_is_cut(fleet, monkeypatch):
+    """Else it could be asked once more, and answer otherwise: both secrets of a peer."""
+    flushed, said = set(), []
+    flush, say = storage._flush, Server.say_in_sum
+
+    def noted(path):
+        flush(path)
+        flushed.add((path, *(p.read_bytes() for p in path.glob(SUM))))
+
+    def heard(server, ticket, stage, content):
+        (phone,) = [p for p in f.phones.values() if p.shared.server is server]
+        said.append((stage, (phone.folder, (phone.folder / SUM).read_bytes()) in flushed))
+        return say(server, ticket, stage, content)
+
+    f = fleet()
+    monkeypatch.setattr(storage, "_flush", noted)
+    monkeypatch.setattr(Server, "say_in_sum", heard)
+    f.until(lambda: f.host.version == 1)
+    assert len({stage for stage, _ in said}) == 5
+    assert all(kept for _, kept in said)
+
+
 def test_a_phone_masks_no_update_twice(fleet):
     """A server that has lost the sum, or says so, begins another one with the same phones."""
     f = fleet()
@@ -368,6 +405,18 @@ def test_a_plain_update_is_refused_before_it_is_in_the_journal(fleet):
     outcome = talk.commit(held.ticket, hashlib.sha256(content).hexdigest())
     assert outcome.reason is wire.Reason.SUMMED
     assert not [e for e in f.state.events("m") if e.kind == "update"]
+
+
+def test_a_sum_that_cannot_begin_does_not_keep_the_round_from_ending(fleet, monkeypatch):
+    def fails(*_):
+        raise InputError("two devices of a cohort with the same key")
+
+    f = fleet(seconds=1.5)
+    monkeypatch.setattr(Sums, "_begin", fails)
+    f.until(lambda: f.host.round_now().round >= 1)
+    f.until(lambda: any(f.fates().values()))
+    assert not any("accepted" in fates for fates in f.fates().values())
+    monkeypatch.undo()
 
 
 def _json(message):

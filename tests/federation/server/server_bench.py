@@ -33,10 +33,11 @@ class Bench:
         self.folder, self.now, self._wrap = folder, 1000.0, wrap
         self.private = private
         self.state = self.store = None
-        self.hosts = []
+        self.hosts, self._states = [], []
 
     def open(self, plan, *, state=None, store=None, **options):
-        self.state = self._wrap(state or SqliteState(self.folder / "state.db"))
+        self._states.append(state or SqliteState(self.folder / "state.db"))
+        self.state = self._wrap(self._states[-1])
         self.store = self._wrap(store or FolderStore(self.folder / "store"))
         ledger = Ledger(self.folder / "ledger.db") if self.private else None
         try:
@@ -58,9 +59,9 @@ class Bench:
     def close(self):
         for host in self.hosts:
             host.close()
-        if self.state is not None:
-            self.state.close()
-        self.hosts = []
+        for state in self._states:
+            state.close()
+        self.hosts, self._states = [], []
 
 
 def vector(value):

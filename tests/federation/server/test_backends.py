@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+import threading
 from pathlib import Path
 
 import httpx
@@ -90,24 +91,59 @@ def test_a_phone_that_puts_again_after_its_commit_changes_nothing(bench, s3_stor
     assert list(s3_store.list("updates/har/")) == []  # swept away when the model was opened
 
 
-def test_a_server_that_lost_its_lock_counts_nothing_more(bench, database):
+def _take_locks(database):
+    """As a network that breaks does."""
     import psycopg
 
+    with psycopg.connect(database, autocommit=True) as connection:
+        locks = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+        assert connection.execute(locks).fetchall() == [(True,)]
+
+
+def test_a_server_that_lost_its_lock_counts_nothing_more(bench, database):
     from privet.federation.server.state.postgres import PostgresState
 
     plan = plan_of(rounds={"quorum": 2})
     host = bench.open(plan, state=PostgresState(database))
     train(host, bench.store, "a", 1.0)
     commit = upload(host, bench.store, "b", packed(vector(1.0)))
-    with psycopg.connect(database, autocommit=True) as connection:
-        locks = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
-        assert connection.execute(locks).fetchall() == [(True,)]
+    _take_locks(database)
     with pytest.raises(FaultyEnvironment, match="lock on a model was lost"):
         host.commit(*commit).result(30)
     bench.close()
     host = bench.open(plan, state=PostgresState(database))
     assert host.standing()["waiting_updates"] == 1
     assert host.commit(*commit).result(30).accepted
+
+
+def test_what_a_process_writes_that_has_lost_its_lock_is_refused(bench, database, monkeypatch):
+    """It lost it while it took an update: another process goes on, and swept the copy away."""
+    from privet.federation.server.state.postgres import PostgresState
+
+    plan, held, go_on = plan_of(rounds={"quorum": 2}), threading.Event(), threading.Event()
+    lost = PostgresState(database)
+    slow = bench.open(plan, state=lost)
+    commit = upload(slow, bench.store, "a", packed(vector(1.0)))
+    put = bench.store.put
+
+    def waiting(key, content):
+        put(key, content)
+        if key.startswith("taken/") and not held.is_set():
+            held.set()
+            assert go_on.wait(30)
+
+    monkeypatch.setattr(bench.store, "put", waiting)
+    answer = slow.commit(*commit)
+    assert held.wait(30)
+    _take_locks(database)
+    quick = bench.open(plan, state=PostgresState(database), store=bench.store)
+    go_on.set()
+    with pytest.raises(Exception, match="events_pkey"):
+        answer.result(30)
+    assert quick.commit(*commit).result(30).accepted
+    bench.close()
+    lost.close()
+    assert bench.open(plan, state=PostgresState(database)).standing()["waiting_updates"] == 1
 
 
 def test_a_database_that_was_restarted_is_used_again(database):

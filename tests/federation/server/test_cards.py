@@ -1,6 +1,7 @@
 """A model on a server becomes a release that `verify` accepts, and whose lies it finds."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from server_bench import Bench, plan_of, train
 
 from privet.engine.assumptions import ONE_DEVICE, PUBLIC_START, TRUSTED_SERVER
 from privet.federation.server.fleet_ledger import spent_by_device
+from privet.federation.server.service import opener
 from privet.guarantee import Adjacency
 from privet.ledger import Ledger
 from privet.release import Release, sha256
@@ -111,6 +113,17 @@ def test_a_model_without_privacy_says_so(bench, tmp_path):
     assert Release.load(folder).trust["withheld"]
 
 
+def test_known_noise_hides_nothing_whatever_the_plan_asks_for(bench, tmp_path):
+    host = bench.open(plan_of(**{**PRIVATE, "privacy": {**PRIVATE["privacy"], "noise_seed": 3}}))
+    _rounds(bench, host, 1)
+    release = Release.load(host.export(tmp_path / "r"))
+    assert release.guarantees == ()
+    assert release.trust["withheld"]
+    ledger = _ledger(bench)
+    assert spent_by_device(ledger, "server", "a", delta=1e-5).in_all == math.inf
+    ledger.close()
+
+
 def test_a_model_that_starts_from_a_release_states_that_it_is_public(bench, tmp_path):
     first = bench.open(plan_of("first", rounds={"rounds": 1}))
     _rounds(bench, first, 1)
@@ -197,3 +210,20 @@ class TestOdometer:
         bench.open(
             plan_of("three", **{**PRIVATE, "privacy": {**PRIVATE["privacy"], "epsilon": 1.0}})
         )
+
+    def test_a_server_has_no_model_without_privacy_under_a_cap(self, bench):
+        from privet.errors import BudgetExceeded
+        from privet.ledger import default_ledger_path
+
+        bench.open(plan_of())
+        places = {"state": bench.state, "store": bench.store, "secrets": bench.folder / "secrets"}
+        opens = opener(name="ward", **places)
+        opens(plan_of("plain")).close()
+        ledger = Ledger(default_ledger_path())
+        ledger.open_account("fleet:capped", unit="device")
+        ledger.cap("fleet:capped", 8.0, 1e-5)
+        with pytest.raises(BudgetExceeded, match="already spent on 'fleet:ward'"):
+            ledger.cap("fleet:ward", 8.0, 1e-5)
+        ledger.close()
+        with pytest.raises(BudgetExceeded, match="an access without privacy"):
+            opener(name="capped", **places)(plan_of("other"))

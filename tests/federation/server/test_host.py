@@ -1,6 +1,7 @@
 """A host and its phones: every transition of a round, and whatever phones may send."""
 
 import hashlib
+import os
 import sys
 import threading
 from pathlib import Path
@@ -18,6 +19,7 @@ from privet.federation.server.host import Given, NotNow
 from privet.federation.server.updates import packed
 from privet.federation.server.versions import packed_weights
 from privet.federation.wire import Reason
+from privet.ledger import Ledger
 from privet.models import create
 
 PRIVACY = {"epsilon": 8.0, "population": 100, "times": 2}
@@ -160,6 +162,18 @@ class TestARound:
         _later(bench, host, 10)
         np.testing.assert_allclose(weights(host), first.numpy() + vector(5.5), atol=1e-6)
 
+    def test_updates_that_a_restart_has_read_again_are_put_away_too(self, bench, monkeypatch):
+        host = bench.open(plan_of())
+        for device in "abc":
+            train(host, bench.store, device, 1.0)
+        bench.close()
+        monkeypatch.setattr(served, "MOST_KEPT_BYTES", 3 * len(packed(vector(0.0))))
+        host = bench.open(plan_of())
+        train(host, bench.store, "d", 1.0)
+        host.tick()
+        assert not [*bench.store.list("taken/har/")]
+        assert host.standing()["waiting_updates"] == 4
+
     def test_the_mean_is_the_same_in_any_order(self, tmp_path):
         rng, ends = np.random.default_rng(0), []
         changes = {f"d{i}": rng.normal(size=SIZE).astype(np.float32) for i in range(40)}
@@ -261,6 +275,20 @@ class TestUpdates:
         assert _commit(host, commit).accepted
         standing = host.standing()
         assert (standing["accepted"], standing["waiting_updates"]) == (1, 1)
+
+    def test_two_tickets_of_one_device_that_are_shown_at_once_count_once(self, bench):
+        """Two counted events of which the second is none would stop the model for good."""
+        plan = plan_of(rounds={"rule": "fedbuff", "buffer": 2, "stale": 5})
+        host = bench.open(plan)
+        old = upload(host, bench.store, "a", packed(vector(1.0)))
+        for device in "bc":
+            train(host, bench.store, device, 1.0)
+        new = upload(host, bench.store, "a", packed(vector(2.0)))
+        assert old[0] != new[0]
+        with held(host):
+            answers = [host.commit(*commit) for commit in (old, new)]
+        assert [answer.result(30).reason for answer in answers] == [None, Reason.REPEATED]
+        assert host.standing()["waiting_updates"] == 1
 
     def test_two_tickets_of_one_device_count_once_in_a_step(self, bench):
         host = bench.open(plan_of(rounds={"quorum": 3}))
@@ -370,6 +398,79 @@ class TestPrivacy:
         _later(private, host, 20)
         assert _ready(host, "a").reason is Reason.SPENT
 
+    @pytest.mark.parametrize("lost", ["all but the ledger", "state and store", "the model"])
+    def test_an_old_backup_gives_no_device_its_participations_back(self, private, lost):
+        """By then all turns are charged, so that the charges alone would not tell."""
+        plan = plan_of(privacy=PRIVACY, rounds={"rounds": 10})
+        host = private.open(plan)
+        train(host, private.store, "a", 1.0)
+        for _ in range(3):
+            _later(private, host, 10)
+        private.close()
+        backup = {p: p.read_bytes() for p in _files(private, lost)}
+        host = private.open(plan)
+        train(host, private.store, "a", 1.0)
+        _later(private, host, 10)
+        assert _ready(host, "a").reason is Reason.SPENT
+        private.close()
+        for path in _files(private, lost):
+            path.unlink()
+        if lost == "the model":
+            (private.folder / "secrets" / "har" / "steps.journal").unlink()
+        else:
+            for path, content in backup.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        with pytest.raises(InputError, match="older than what was published of it: got 1 devices"):
+            private.open(plan)
+
+    def test_another_ledger_is_no_way_round_what_was_spent(self, private):
+        plan = plan_of(privacy=PRIVACY, rounds={"rounds": 5})
+        private.open(plan)
+        private.close()
+        for path in private.folder.glob("ledger.*"):
+            path.rename(path.with_name(f"old-{path.name}"))
+        with pytest.raises(InputError, match="does not know of 'har', which has begun"):
+            private.open(plan)
+
+    def test_a_ledger_from_a_backup_is_told_what_was_spent_since(self, private):
+        plan = plan_of(privacy=PRIVACY, rounds={"rounds": 2})
+        host = private.open(plan)
+        _later(private, host, 10)
+        private.close()
+        kept = (private.folder / "ledger.db").read_bytes()
+        host = private.open(plan)
+        train(host, private.store, "a", 1.0)
+        _later(private, host, 10)
+        assert host.stopped
+        private.close()
+        (private.folder / "ledger.db").write_bytes(kept)
+        private.open(plan)
+        ledger = Ledger(private.folder / "ledger.db")
+        (run,) = ledger.account("fleet:server").runs
+        assert (run.charged, run.status) == (2, "settled")
+        assert list(ledger.participations(run.id).values()) == [1]
+        ledger.close()
+
+    def test_what_is_noted_of_a_sum_is_on_disk_before_it_is_used(self, private, monkeypatch):
+        """Else a power cut leaves a snapshot that knows of a sum of which nothing is noted."""
+        host = private.open(plan_of(privacy=PRIVACY, rounds={"rounds": 5}))
+        journal = private.folder / "secrets" / "har" / "steps.journal"
+        flushed, fsync = [], os.fsync
+
+        def noting(descriptor):
+            fsync(descriptor)
+            path = Path(f"/proc/self/fd/{descriptor}").resolve()
+            flushed.append((path, path.stat().st_size))
+
+        monkeypatch.setattr(os, "fsync", noting)
+        _later(private, host, 10)
+        paths = [path for path, _ in flushed]
+        noted = flushed.index((journal, journal.stat().st_size))
+        published = next(i for i, path in enumerate(paths) if path.match("*/versions/har/*"))
+        assert noted < published
+        assert journal.parent in paths[noted:published]
+
     def test_the_same_journal_leads_to_the_same_noise_and_to_no_second_charge(self, private):
         plan = plan_of(privacy=PRIVACY, rounds={"rounds": 5})
         host = private.open(plan)
@@ -409,6 +510,15 @@ class TestPrivacy:
         with pytest.raises(InputError, match="the keys of 'har' are gone"):
             private.open(plan)
 
+    def test_without_what_is_noted_of_its_sums_a_model_does_not_go_on(self, private):
+        """It could not be told whether one came out different, which is a second release."""
+        plan = plan_of(privacy=PRIVACY, rounds={"rounds": 5})
+        _later(private, private.open(plan), 10)
+        private.close()
+        (private.folder / "secrets" / "har" / "steps.journal").unlink()
+        with pytest.raises(InputError, match="the journal lacks a step"):
+            private.open(plan)
+
     def test_a_private_model_needs_a_ledger(self, bench):
         with pytest.raises(InputError, match="needs a ledger"):
             bench.open(plan_of(privacy=PRIVACY))
@@ -430,6 +540,58 @@ class TestOperators:
         assert train(host, bench.store, "c", 1.0).accepted
         with pytest.raises(InputError, match="no such version"):
             host.roll_back(77)
+
+    def test_what_was_rolled_back_to_may_go_and_the_model_stays(self, bench):
+        """The oldest version that is kept is the first to be pruned: nothing may need it then."""
+        rounds = {"rule": "fedbuff", "buffer": 1, "stale": 0}
+        plan = plan_of(model={"keep_versions": 2}, rounds=rounds)
+        host = bench.open(plan)
+        for device in "abc":
+            train(host, bench.store, device, 1.0)
+        bench.now += 2
+        train(host, bench.store, "d", 1.0)  # with this one there is a snapshot
+        oldest = bench.state.versions("har")[0].version
+        host.roll_back(oldest)
+        assert bench.state.version("har", oldest) is None
+        before = weights(host)
+        bench.close()
+        assert torch.equal(weights(bench.open(plan)), before)
+
+    def test_dying_twice_over_a_roll_back_does_not_lose_what_it_goes_back_to(
+        self, bench, monkeypatch
+    ):
+        rounds = {"rule": "fedbuff", "buffer": 1, "stale": 0}
+        plan = plan_of(model={"keep_versions": 2}, rounds=rounds)
+        host = bench.open(plan)
+        for device in "abc":
+            train(host, bench.store, device, 1.0)
+        bench.now += 2
+        train(host, bench.store, "d", 1.0)  # with this one there is a snapshot
+        oldest = bench.state.versions("har")[0].version
+        expected = host._served().versions.weights(oldest)
+
+        def dies(*_):
+            raise OSError("no more")
+
+        for owner, name in ((bench.state, "put_round"), (served.ServedModel, "written_snapshot")):
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, dies)
+                with pytest.raises(OSError, match="no more"):
+                    host.roll_back(oldest) if name == "put_round" else bench.open(plan)
+            bench.close()
+        assert torch.equal(weights(bench.open(plan)), expected)
+
+    def test_a_version_that_cannot_be_read_does_not_get_into_the_journal(self, bench):
+        host = bench.open(plan_of())
+        train(host, bench.store, "a", 1.0)
+        _later(bench, host, 10)
+        bench.store.put(host.weights_key(0), packed_weights(torch.zeros(SIZE)))
+        with pytest.raises(InputError, match="changed in the store"):
+            host.roll_back(0)
+        assert host.version == 1
+        assert train(host, bench.store, "a", 1.0).accepted
+        bench.close()
+        assert bench.open(plan_of()).standing()["waiting_updates"] == 1
 
     def test_no_buffer_takes_updates_of_what_was_rolled_back(self, bench):
         host = bench.open(plan_of(rounds={"rule": "fedbuff", "buffer": 1, "stale": 9}))
@@ -535,6 +697,25 @@ class TestCohorts:
         assert train(host, bench.store, "b", 1.0).accepted
         host.tick()
         assert host.version == 1  # all have answered
+
+    def test_a_snapshot_in_the_midst_of_a_round_knows_who_was_chosen(self, bench, monkeypatch):
+        monkeypatch.setattr(served, "MOST_KEPT_BYTES", 1)
+        host = bench.open(plan_of(rounds={"rule": "fedavg", "cohort": 2, "seconds": 100}))
+        for device in "ab":
+            _ready(host, device)
+        host.tick()
+        assert train(host, bench.store, "a", 1.0).accepted
+        host.tick()
+        assert not [*bench.store.list("taken/har/")]
+        bench.close()
+        host = bench.open(host.plan)
+        for device in "cd":
+            assert _ready(host, device).reason is Reason.UNASKED
+        host.tick()
+        assert _ready(host, "c").reason is Reason.UNASKED
+        assert train(host, bench.store, "b", 1.0).accepted
+        host.tick()
+        assert host.version == 1
 
     def test_a_smaller_cohort_begins_when_no_more_come(self, bench):
         host = bench.open(plan_of(rounds={"rule": "fedavg", "cohort": 5, "seconds": 100}))
@@ -667,6 +848,23 @@ class TestFaults:
         assert _commit(host, commit).accepted
         assert host.standing()["waiting_updates"] == 1
 
+    def test_an_event_is_flushed_to_disk_before_anybody_is_told(self, bench, monkeypatch):
+        """No killed process could tell: its kernel lives on, and writes what was not flushed."""
+        host, levels = bench.open(plan_of()), []
+        append = bench.state.append
+
+        def noting(event):
+            append(event)
+            connection = bench.state._here.connection
+            levels.append((event.kind, connection.execute("PRAGMA synchronous").fetchone()[0]))
+
+        monkeypatch.setattr(bench.state, "append", noting)
+        train(host, bench.store, "a", 1.0)
+        _later(bench, host, 10)
+        host.stop()
+        full = 2
+        assert levels == [("update", full), ("deadline", full), ("stopped", full)]
+
     def test_a_model_that_is_closed_says_so(self, bench):
         host = bench.open(plan_of())
         host.close()
@@ -674,6 +872,12 @@ class TestFaults:
             host.commit("t" * 32, "a", "0" * 64)
         with pytest.raises(InputError, match="not served any more"):
             host.tick()
+
+
+def _files(bench, lost):
+    """Of a server's folder, but for the ledger."""
+    places = ["state.db*", "store/**/*"] + ["secrets/**/*"] * (lost == "all but the ledger")
+    return [p for place in places for p in bench.folder.glob(place) if p.is_file()]
 
 
 def _objects(bench):
@@ -688,5 +892,6 @@ def _go_back(bench, kept):
         (bench.folder / "store" / path).parent.mkdir(parents=True, exist_ok=True)
         (bench.folder / "store" / path).write_bytes(content)
     state = type(bench.state)(bench.folder / "state.db")
-    state.put_snapshot(snapshot)
+    row = "UPDATE snapshots SET seq = ?, key = ?, sha256 = ? WHERE model = ?"
+    state._do(row, snapshot.seq, snapshot.key, snapshot.sha256, snapshot.model)
     state.close()

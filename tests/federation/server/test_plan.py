@@ -159,6 +159,27 @@ def test_secure_sums_of_a_rule_that_looks_at_updates_are_refused():
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("times", 3),
+        ("apart", 2),
+        ("delta", 1e-7),
+        ("clip", 2.0),
+        ("divisor", 9.0),
+        ("epsilon", 3.0),
+    ],
+)
+def test_each_part_of_the_proof_is_fixed_by_itself(name, value):
+    """Where no other follows from it: the divisor is given."""
+    private = {**PRIVATE, "times": 2, "divisor": 5.0}
+    old, new = (
+        ModelPlan.from_json(_said(privacy=said)) for said in (private, {**private, name: value})
+    )
+    with pytest.raises(InputError, match=rf"cannot change in this: got privacy\.{name}, expected"):
+        old.require_successor(new)
+
+
+@pytest.mark.parametrize(
     ("private", "change", "allowed"),
     [
         (False, {"rounds": {"seconds": 60}}, True),

@@ -501,6 +501,7 @@ def test_two_models_on_one_phone_with_tls(tmp_path):
             *("client", world.url, "--app-key-file", keys[0], "--folder", tmp_path / "stranger"),
             *usual,
         )
+        world.processes.remove(stranger)  # it is to fail, whenever it does
         phone = world.phone(0, keys[0], "--app-key-file", keys[1], *usual)
         for name in both:
             world.until(lambda name=name: is_waiting(world, 0, name), f"the phone waits for {name}")

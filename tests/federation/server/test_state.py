@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from privet.errors import InputError
+from privet.errors import FaultyEnvironment, InputError
 from privet.federation.server.state import (
     App,
     Device,
@@ -171,6 +171,15 @@ def test_the_newest_snapshot_counts(state):
     for seq in (3, 7):
         state.put_snapshot(SnapshotRow(model="m", seq=seq, key=f"k{seq}", sha256="s"))
     assert state.snapshot("m").key == "k7"
+
+
+def test_a_snapshot_is_refused_where_the_journal_has_gone_on(state):
+    """Whoever has lost the model would put an older one, and delete what comes behind it."""
+    for seq in (0, 1):
+        state.append(Event(model="m", seq=seq, kind="deadline", at=0.0, fields={}))
+    with pytest.raises(FaultyEnvironment, match="another process serves 'm'"):
+        state.put_snapshot(SnapshotRow(model="m", seq=0, key="k0", sha256="s"))
+    assert state.snapshot("m") is None
 
 
 def test_rounds_are_the_last_ones_in_order(state):

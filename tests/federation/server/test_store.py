@@ -120,3 +120,5 @@ class TestS3:
         for url in ("http://x", "s3://", "s3://b?color=red"):
             with pytest.raises(InputError, match="bad address"):
                 S3Store(url)
+        with pytest.raises(InputError, match="unencrypted"):
+            S3Store("s3://b?endpoint=http://store.example.org:9000")

@@ -43,7 +43,6 @@ def test_unknown_outcomes_and_no_outcomes_are_no_error(make_records, make_schema
     assert compare(beside(none, none)).figures["outcomes"] == {}
 
 
-@pytest.mark.slow
 def test_mortality_is_learned_from_the_real_stays_of_physionet_2012(beside):
     if find_folder(NAME, has_files) is None:
         pytest.skip("PhysioNet 2012 is not on this machine")

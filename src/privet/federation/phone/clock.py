@@ -43,7 +43,7 @@ class FastClock:
         """The clock of a virtual phone, which begins at 0 when it is first started."""
         path = folder / FILE
         if not path.exists():
-            write_json(path, {"began": time.time(), "speedup": speedup})
+            write_json(path, {"began": time.time(), "speedup": speedup}, private=True)
         kept = read_json(path)
         if kept["speedup"] != speedup:
             raise InputError(

@@ -107,6 +107,14 @@ def _plan(sensor: str, asked: list[wire.Sensing], *, saving: bool, sparing: bool
     )
 
 
+def kept_days(wishes: Iterable[wire.Sensing]) -> dict[str, float]:
+    """For how long samples of each sensor are kept, also while it is switched off."""
+    days: dict[str, float] = {}
+    for wish in wishes:
+        days[wish.sensor] = max(wish.keep_days, days.get(wish.sensor, 0.0))
+    return days
+
+
 @final
 class RawStorage:
     """Samples of one sensor in files, in the order of time.
@@ -150,18 +158,27 @@ class RawStorage:
     def forget(self, *, before: float) -> int:
         """Delete what is older, and then the oldest until the quota is kept; how many files.
 
-        A file is older if all of it is: if the one behind it begins before the moment.
+        A file is older if all of it is: if the one behind it begins before the moment, or its
+        last sample was.
         """
         files, gone = self.files(), 0
         sizes = [path.stat().st_size for path in files]
         while files:
-            ends = float(files[1].stem) if len(files) > 1 else float("inf")
-            if ends >= before and sum(sizes) <= self.quota:
+            if not self._is_older(files, before) and sum(sizes) <= self.quota:
                 break
             files.pop(0).unlink()
             sizes.pop(0)
             gone += 1
         return gone
+
+    @staticmethod
+    def _is_older(files: list[Path], moment: float) -> bool:
+        """All of the first one."""
+        if float(files[0].stem) >= moment:
+            return False
+        if len(files) > 1:
+            return float(files[1].stem) < moment
+        return float(load_tensors(files[0])["times"][-1]) < moment
 
     def forget_all(self) -> None:
         """The user has stopped this sensor."""
@@ -258,24 +275,27 @@ class Collector:
 
 @final
 class Switches:
-    """What the user has set, on disk: a preset for each sensor."""
+    """What the user has set, on disk: a preset for each sensor. It holds as soon as it is there."""
 
     def __init__(self, folder: Path) -> None:
         self._path = own_folder(folder) / SWITCHES
-        kept = read_json(self._path) if self._path.exists() else {}
-        self._presets = {sensor: Preset(name) for sensor, name in kept.items()}
+        self.presets  # noqa: B018 - refuses what cannot be read before anything is collected
 
     @property
     def presets(self) -> Mapping[str, Preset]:
         """By sensor; those that are not there are FULL."""
-        return MappingProxyType(self._presets)
+        kept = read_json(self._path) if self._path.exists() else {}
+        return MappingProxyType({sensor: _preset(name) for sensor, name in kept.items()})
 
     def set(self, sensor: str, preset: str) -> None:
         """The user's wish; kept."""
-        if preset not in tuple(Preset):
-            raise InputError("unknown preset", got=preset, expected=" | ".join(Preset))
-        self._presets[sensor] = Preset(preset)
-        write_json(self._path, self._presets, private=True)
+        write_json(self._path, {**self.presets, sensor: _preset(preset)}, private=True)
+
+
+def _preset(name: object) -> Preset:
+    if name not in tuple(Preset):
+        raise InputError("unknown preset", got=name, expected=" | ".join(Preset))
+    return Preset(str(name))
 
 
 def told(collectors: Mapping[str, Collector]) -> dict[str, dict[str, float]]:

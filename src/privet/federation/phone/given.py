@@ -44,15 +44,15 @@ class GivenData:
         """How many there are."""
         return len(self._clients)
 
+    def key(self, client: int) -> int:
+        """By which the simulator draws this client's lessons."""
+        self._require_known(client)
+        return int(self.population.keys[client])
+
     def give(self, client: int, records: Records) -> None:
         """A client's share into a phone's files."""
         self._require_fit(records)
-        if not 0 <= client < self.clients:
-            raise InputError(
-                f"no such user of '{self.data.name}'",
-                got=client,
-                expected=f"0..{self.clients - 1}",
-            )
+        self._require_known(client)
         train, test, pool = self.data.train, self.data.test, self.population.pool
         rows = self._clients[client]
         self._put(records, TRAIN, train.x[rows], train.y[rows])
@@ -73,6 +73,14 @@ class GivenData:
     ) -> None:
         scaled = self.data.bounds.clamp_and_scale(x)
         records.add(part, 0.0, torch.from_numpy(scaled), torch.from_numpy(y.copy()))
+
+    def _require_known(self, client: int) -> None:
+        if not 0 <= client < self.clients:
+            raise InputError(
+                f"no such user of '{self.data.name}'",
+                got=client,
+                expected=f"0..{self.clients - 1}",
+            )
 
     def _require_fit(self, records: Records) -> None:
         found: Sequence[object] = (tuple(self.data.shape), len(self.data.classes))

@@ -160,10 +160,15 @@ class Line:
         content: bytes | None = None,
     ) -> Iterator[httpx.Response]:
         """An answer whose body is still to be read; every way to fail is one of two."""
+        target = urljoin(self.url, url)
+        if not _is_private(target):  # an address that the server gave, as that of a store
+            where = urlsplit(target)
+            what = f"it sends this phone to {where.scheme}://{where.netloc}, without encryption"
+            raise Declined(0, "unencrypted", what, {})
         try:
             with self._client.stream(
                 method,
-                urljoin(self.url, url),
+                target,
                 headers=dict(headers),
                 content=content,
             ) as response:
@@ -215,7 +220,7 @@ def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError("not a server's address", got=url, expected="https://HOST:PORT")
-    if parts.scheme == "http" and not _is_here(parts.hostname):
+    if not _is_private(url):
         raise InputError(
             "updates would go through the network unencrypted",
             got=url,
@@ -223,6 +228,12 @@ def _checked(url: str) -> str:
             fix="serve with a certificate, and give phones --ca FILE",
         )
     return url.rstrip("/") + "/"
+
+
+def _is_private(url: str) -> bool:
+    """Whether nobody on the way can read what is sent there."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and _is_here(parts.hostname or ""))
 
 
 def _is_here(host: str) -> bool:

@@ -47,9 +47,7 @@ class ModelOnPhone(ModelAtHand):
     def __init__(self, offer: wire.Offer, folder: Path, records: Records, shared: Shared) -> None:
         super().__init__(offer, folder, records, shared)
         self.uses = 0
-        self._lessons = Lessons(
-            network=self.network, records=records, client=shared.client, seed=shared.seed
-        )
+        self._lessons = Lessons(network=self.network, records=records, seed=shared.seed)
         self._course: Course | None = None
         self._began = 0.0
         self._stranded = False  # its trace has ended where it may not work
@@ -199,14 +197,7 @@ class ModelOnPhone(ModelAtHand):
 
     def _in_a_sum(self, now: float, held: Ticket) -> float:
         """Its part in a secure sum takes the place of an upload."""
-        summing = Summing(
-            self.shared.server,
-            held,
-            model=self.name,
-            size=self.size,
-            update=self.folder / UPDATE,
-            state=self.folder / SUM,
-        )
+        summing = self._summing(held)
         try:
             heard = summing.step()
         except Refused as no:
@@ -220,6 +211,16 @@ class ModelOnPhone(ModelAtHand):
         self._note(held, heard)
         self._end("accepted" if heard.accepted else f"refused: {_why(heard)}")
         return now
+
+    def _summing(self, held: Ticket) -> Summing:
+        return Summing(
+            self.shared.server,
+            held,
+            model=self.name,
+            size=self.size,
+            update=self.folder / UPDATE,
+            state=self.folder / SUM,
+        )
 
     def _discard(self, now: float, conditions: Conditions) -> float:
         del conditions
@@ -276,8 +277,9 @@ class ModelOnPhone(ModelAtHand):
     def _too_late(self, now: float) -> bool:
         """A round is over; what the server may have taken is not given up."""
         held = self.standing.ticket
-        over = held is not None and now >= held.deadline
-        return over and self.standing.stage in IN_A_ROUND and not self.standing.sent
+        if held is None or now < held.deadline or self.standing.stage not in IN_A_ROUND:
+            return False
+        return not (self.standing.sent or self._summing(held).masked)
 
     def _end(self, fate: str, *, until: float = 0.0) -> None:
         self._course = None

@@ -75,7 +75,8 @@ class Processor:
         if len(starts):
             self._keep(samples, starts, labels, length)
         self._until, self._windows = rest, self._windows + len(starts)
-        write_json(self._path, {"until": self._until, "windows": self._windows})
+        said = {"until": self._until, "windows": self._windows}
+        write_json(self._path, said, private=True)
         return len(starts)
 
     def forget(self, *, before: float) -> None:
@@ -127,6 +128,7 @@ class Sensing:
         processors: of all models.
         switches: the user's.
         saves: whether to save the battery in this moment.
+        kept: for how many days samples are kept, by sensor.
     """
 
     def __init__(
@@ -136,9 +138,10 @@ class Sensing:
         processors: Sequence[Processor],
         switches: Switches,
         saves: Callable[[float], bool],
+        kept: Mapping[str, float],
     ) -> None:
         self.plans, self.collectors, self.processors = plans, collectors, processors
-        self.switches, self.saves = switches, saves
+        self.switches, self.saves, self.kept = switches, saves, kept
 
     def act(self, now: float) -> float:
         """Collect, process what is new, forget what is old."""
@@ -149,6 +152,7 @@ class Sensing:
                 new |= collector.collect(plans[sensor], now)
                 continue
             collector.skip(now)
+            collector.storage.forget(before=now - self.kept[sensor] * DAY)
             if self.switches.presets.get(sensor) is Preset.STOPPED:
                 self._forget_all(collector)
         for processor in self.processors:

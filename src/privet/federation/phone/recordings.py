@@ -7,7 +7,7 @@ A file is a sensor, `accelerometer.csv`, in the order of time; what was done may
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, final
 
@@ -19,6 +19,7 @@ from privet.federation.phone.collecting import UNLABELLED, Samples
 
 PAUSE: Final = 5.0  # seconds between two sessions
 BEFORE: Final = ("seconds", "label")
+MOST: Final = float(np.finfo(np.float32).max)  # in size, of anything that is measured
 
 
 @final
@@ -66,16 +67,15 @@ def read(path: Path, classes: Sequence[str]) -> Recording:
     numbers = {name: number for number, name in enumerate(classes)} | {"": UNLABELLED}
     rows: list[list[float]] = []
     labels: list[int] = []
-    with path.open(newline="") as file:
-        reader = csv.reader(file)
-        header = next(reader, [])
-        if tuple(header[:2]) != BEFORE or len(header) < 3:
-            raise InputError(
-                f"bad header of {path}", got=",".join(header), expected="seconds,label,x,..."
-            )
-        for number, row in enumerate(reader, start=2):
-            rows.append(_numbers(path, number, row, len(header)))
-            labels.append(_label(path, number, row[1], numbers))
+    lines = _lines(path)
+    header = next(lines, [])
+    if tuple(header[:2]) != BEFORE or len(header) < 3:
+        raise InputError(
+            f"bad header of {path}", got=",".join(header)[:200], expected="seconds,label,x,..."
+        )
+    for number, row in enumerate(lines, start=2):
+        rows.append(_numbers(path, number, row, len(header)))
+        labels.append(_label(path, number, row[1], numbers))
     values = np.array(rows, dtype=np.float64).reshape(len(rows), len(header) - 1)
     return Recording(
         Samples(
@@ -86,12 +86,20 @@ def read(path: Path, classes: Sequence[str]) -> Recording:
     )
 
 
+def _lines(path: Path) -> Iterator[list[str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            yield from csv.reader(file)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InputError("not a CSV file", got=f"{path}: {error}") from None
+
+
 def _numbers(path: Path, number: int, row: list[str], columns: int) -> list[float]:
     try:
         if len(row) != columns:
             raise ValueError
         found = [float(row[0]), *(float(value) for value in row[2:])]
-        if not np.isfinite(found).all():
+        if not (np.abs(found) <= MOST).all():
             raise ValueError
     except ValueError:
         raise InputError(

@@ -27,10 +27,12 @@ class Records:
         folder: theirs alone.
         shape: of an example.
         classes: how many there are.
+        key: by which lessons are drawn from them; the simulator's, of a client of its own.
     """
 
-    def __init__(self, folder: Path, *, shape: tuple[int, ...], classes: int) -> None:
+    def __init__(self, folder: Path, *, shape: tuple[int, ...], classes: int, key: int = 0) -> None:
         self.folder, self.shape, self.classes = own_folder(folder), shape, classes
+        self.key = key
         self._counts: dict[str, int] = {}
 
     def add(self, part: str, start: float, x: Tensor, y: Tensor) -> None:
@@ -70,19 +72,19 @@ class Records:
             return batches[0]["x"], batches[0]["y"]
         return torch.cat([b["x"] for b in batches]), torch.cat([b["y"] for b in batches])
 
-    def material(self, client: int) -> Material:
-        """As the simulator has it, where all other clients have nothing."""
+    def material(self) -> Material:
+        """As the simulator has it, of this client alone."""
         x, y = self.read(TRAIN)
         own, (pool_x, pool_y) = np.arange(len(y), dtype=np.int64), self.read(POOL)
-        nothing = np.zeros(0, dtype=np.int64)
         if len(pool_y):
             x, y = torch.cat([x, pool_x]), torch.cat([y, pool_y])
         return Material(
             x=x,
             y=y,
-            clients=[*([nothing] * client), own],
+            clients=[own],
             pool=np.arange(len(own), len(y), dtype=np.int64),
             classes=self.classes,
+            keys=np.array([self.key], dtype=np.uint64),
         )
 
     def _files(self, part: str) -> list[Path]:

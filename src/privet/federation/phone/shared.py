@@ -22,7 +22,7 @@ class Shared:
         clock: of the phone.
         surroundings: power, network, use.
         policies: the user's.
-        client, seed: what lessons are drawn from.
+        seed: what lessons are drawn from, with a key of their records.
         jitter: a number from 0 to 1 that spreads attempts.
         watch: told of what happens, for people.
     """
@@ -31,7 +31,6 @@ class Shared:
     clock: Clock
     surroundings: Surroundings
     policies: Policies
-    client: int
     seed: int
     jitter: Callable[[], float]
     watch: Watcher = lambda _event, _facts: None

@@ -15,7 +15,13 @@ from privet.errors import CheckFailed, InputError
 from privet.federation import trace_files, traces, wire
 from privet.federation.phone import recordings
 from privet.federation.phone.clock import FastClock
-from privet.federation.phone.collecting import Collector, RawStorage, Switches, merged
+from privet.federation.phone.collecting import (
+    Collector,
+    RawStorage,
+    Switches,
+    kept_days,
+    merged,
+)
 from privet.federation.phone.conditions import Surroundings
 from privet.federation.phone.energy import PROFILES, Profile
 from privet.federation.phone.given import GivenData
@@ -85,7 +91,7 @@ def surroundings_of(plan: Plan) -> list[Surroundings]:
     if plan.traces == ALWAYS:
         phones = traces.always(users)
     else:
-        phones = traces.drawn(users, days=DRAWN_DAYS, seed=plan.seed)
+        phones = traces.drawn(range(users), days=DRAWN_DAYS, seed=plan.seed)
         if plan.traces != DRAWN:
             phones = trace_files.read(plan.traces, phones)
     return [Traced(phone, profile=profile) for phone in phones]
@@ -154,7 +160,6 @@ class Starter:
             clock=self.clock,
             surroundings=self._around[user],
             policies=self.plan.policies,
-            client=user,
             seed=self.plan.seed,
             jitter=random.random,
             watch=self.plan.watch(user),
@@ -168,12 +173,13 @@ class Starter:
         }
 
     def _records(self, user: int, folder: Path, offer: wire.Offer) -> Records:
+        given = self.plan.data.get(offer.model, self.plan.data.get(""))
         records = Records(
             folder / "records" / offer.model,
             shape=tuple(offer.shape),
             classes=len(offer.classes),
+            key=user if given is None else given.key(user),
         )
-        given = self.plan.data.get(offer.model, self.plan.data.get(""))
         if given is not None and not records.count():
             given.give(user, records)
         if given is None and self.plan.recordings is None:
@@ -212,6 +218,7 @@ class Starter:
             processors,
             switches,
             lambda moment: self.plan.policies.saves(around.at(moment)),
+            kept_days(wishes),
         )
 
     def _source(

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from privet.errors import InputError
-from privet.files import make_folder
+from privet.files import make_folder, write_atomically
 
 BLOCK: Final = 2**20
 
@@ -30,7 +30,9 @@ def own_folder(folder: Path) -> Path:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One process at a time."""
-    with (own_folder(folder) / "lock").open("w") as file:
+    path = own_folder(folder) / "lock"
+    path.touch(mode=0o600)
+    with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -56,6 +58,12 @@ def put_in_place(beside: Path, path: Path) -> None:
     """A finished file takes its name, and both outlive a loss of power."""
     _flush(beside)
     beside.replace(path)
+    _flush(path.parent)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Whole, the owner's alone, and there also after a loss of power, once this returns."""
+    write_atomically(path, content, private=True)
     _flush(path.parent)
 
 

@@ -12,9 +12,9 @@ from safetensors.numpy import load_file
 
 from privet.federation import wire
 from privet.federation.phone.standing import Ticket
+from privet.federation.phone.storage import write_durably
 from privet.federation.phone.talking import Server
 from privet.federation.secure_sum import Refused, SecureClient, Stage, Terms, codec, messages
-from privet.files import write_atomically
 
 LEAST: Final = 3  # of a cohort's threshold; what this phone is hidden among
 STEPS: Final[dict[str, tuple[str, type[messages.Message]]]] = {
@@ -56,14 +56,17 @@ class Summing:
             return heard.retry_after
         client = self._client(codec.from_bytes(Terms, heard.terms.encode()))
         answer = self._answer(client, heard)
-        write_atomically(self._state, client.state(), private=True)
+        write_durably(self._state, client.state())
         self._server.say_in_sum(self._held.ticket, heard.stage, codec.to_bytes(answer))
         return 0.0
 
     @property
     def masked(self) -> bool:
-        """Whether the masked update may have been sent."""
-        return self._state.exists() and self._restored().has_masked
+        """Whether the masked update may have been sent, in this round."""
+        if not self._state.exists():
+            return False
+        client = self._restored()
+        return client.has_masked and client.terms.round == self._held.round
 
     def _client(self, terms: Terms) -> SecureClient:
         self._require_ours(terms)

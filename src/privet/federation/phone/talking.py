@@ -189,6 +189,7 @@ class Server:
         if offset > most:
             part.unlink()
             offset = 0
+        part.touch(mode=0o600)
         with part.open("ab") as file:
             for goes_on, block in self.line.fetch(url, self._shown(url, own), offset=offset):
                 if not goes_on and fetched == 0:

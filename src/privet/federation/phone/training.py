@@ -27,6 +27,7 @@ SLICE_SECONDS: Final = 0.25  # of the machine, between two looks at the world
 SLICE_OF_CLOCK: Final = 30.0  # of the phone's clock, likewise
 WEIGHTS: Final = "weights"
 TRIED_AT_ONCE: Final = 256
+ONLY: Final = 0  # place of the phone's client among the clients of its own material
 
 
 def local_work(work: wire.Work) -> LocalWork:
@@ -64,23 +65,22 @@ class Lessons:
     Attributes:
         network: as it was built; copies are trained.
         records: of the phone.
-        client, seed: what lessons are drawn from.
+        seed: what lessons are drawn from, with the records' key.
     """
 
     network: nn.Module
     records: Records
-    client: int
     seed: int
 
     def count(self, work: wire.Work, turn: int) -> int:
         """How many records a lesson goes through, every epoch counted."""
-        teacher = Teacher(self.records.material(self.client), local_work(work), seed=self.seed)
-        return teacher.records(self.client, turn)
+        teacher = Teacher(self.records.material(), local_work(work), seed=self.seed)
+        return teacher.records(ONLY, turn)
 
     def begun(self, work: wire.Work, weights: Path, turn: int) -> "Course":
         """A lesson from a version on."""
-        material, planned = self.records.material(self.client), local_work(work)
-        lesson = Teacher(material, planned, seed=self.seed).lesson(self.client, turn)
+        material, planned = self.records.material(), local_work(work)
+        lesson = Teacher(material, planned, seed=self.seed).lesson(ONLY, turn)
         start = vector_in(weights, WEIGHTS, size_of(self.network))
         engine = OneByOne(self.network, material, planned, proximal=work.proximal)
         return Course(engine.pupil(start, lesson), lesson)

@@ -54,7 +54,8 @@ at least t - c of them honest: again 2t <= n + c.
   (pinned, or signed by whoever enrols devices). A device can ask for a least cohort, which makes
   the attack dearer and does not prevent it.
 - *Several sums of one update.* Two sums that differ by one client show its update. A client must
-  not mask the same update again under other terms once it has sent y_u.
+  not mask the same update again under other terms once it has sent y_u. An update that is made
+  anew from the same version is much like the one before, and no protocol of one sum hides that.
 - *Nothing is checked about x_u.* The server cannot see norms, NaN, or poison. A client that keeps
   the protocol clips its own update, so its own privacy does not depend on others; whether the model
   stays good does. Anything modulo 2^k can be added by one bad client.

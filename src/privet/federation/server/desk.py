@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, Final, final
 
 from privet.errors import InputError, PrivetError
-from privet.federation.server.errors import NOT_FOUND, TOO_LARGE, Refused
+from privet.federation.server.errors import NOT_FOUND, TOO_LARGE, TOO_SLOW, Refused
 from privet.federation.server.happenings import Happenings
 from privet.federation.server.host import Decision, Given, ModelHost, NotNow
 from privet.federation.server.keys import ServerKeys
+from privet.federation.server.limits import STALLED_SECONDS
 from privet.federation.server.state import State
 from privet.federation.server.store import Store
 from privet.federation.server.sums import Sums
@@ -44,6 +45,7 @@ class Desk:
         self._reading = asyncio.Lock()
         self._manifests: OrderedDict[int, SignedManifest] = OrderedDict()
         self._sums: Sums | None = None
+        self._reads: dict[str, asyncio.Timeout] = {}  # by device
 
     @property
     def name(self) -> str:
@@ -75,10 +77,29 @@ class Desk:
             raise Refused(NOT_FOUND, "no-sums", "updates of this model are taken one by one")
         return self._sums
 
-    async def read(self, body: AsyncIterator[bytes]) -> bytes:
-        """What a device says in a secure sum, if it is not too long."""
+    async def read(self, device: str, body: AsyncIterator[bytes]) -> bytes:
+        """What a device says in a secure sum, if it is not too long.
+
+        One message of a device at a time: an older one is a dead connection.
+        """
+        now = asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(STALLED_SECONDS) as patience:
+                older = self._reads.get(device)
+                if older is not None and not older.expired():
+                    older.reschedule(now())
+                self._reads[device] = patience
+                return await self._read(body, lambda: patience.reschedule(now() + STALLED_SECONDS))
+        except TimeoutError:
+            raise Refused(TOO_SLOW, "too-slow", "the message does not arrive") from None
+        finally:
+            if self._reads.get(device) is patience:
+                del self._reads[device]
+
+    async def _read(self, body: AsyncIterator[bytes], arrived: Callable[[], None]) -> bytes:
         most, content = self.sums().most_bytes, bytearray()
         async for piece in body:
+            arrived()
             content += piece
             if len(content) > most:
                 raise Refused(TOO_LARGE, "too-large", "the message is too long", expected=str(most))
@@ -157,8 +178,11 @@ class Desk:
     def _ticked(self) -> float:
         if self._sums is None:
             return self.host.tick()
-        self._sums.tick()
-        return min(self.host.tick(), SUMS_TICK)
+        try:
+            self._sums.tick()
+        finally:  # a sum at fault must not keep its round from ending
+            seconds = self.host.tick()
+        return min(seconds, SUMS_TICK)
 
     def _unsigned(self, version: int) -> Manifest:
         try:

@@ -85,6 +85,7 @@ async def _of_form(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"] if part != "body")
+    place = place.encode(errors="replace").decode()  # half a character is none that JSON can say
     what = f"the message does not fit at '{place}'" if place else "the message does not fit"
     return _answer(UNPROCESSABLE, _said("bad-message", what, expected=first["msg"]))
 

@@ -7,6 +7,7 @@ digests; from that follows what a single device has spent, for the curator's eye
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self, final
 
@@ -45,8 +46,14 @@ class FleetAccount:
         self._steps = keys.steps
 
     @classmethod
-    def open(cls, ledger: Ledger | None, *, server: str, plan: ModelPlan, keys: ModelKeys) -> Self:
-        """Reserve the whole plan, once; refused by the ledger if a cap does not fit it."""
+    def open(
+        cls, ledger: Ledger | None, *, server: str, plan: ModelPlan, keys: ModelKeys, begun: bool
+    ) -> Self:
+        """Reserve the whole plan, once; refused by the ledger if a cap does not fit it.
+
+        A private model that has begun goes on with the ledger that knows of it, and no other: its
+        caps would not hold there, and what was spent would be forgotten here.
+        """
         account = cls(ledger, plan, keys)
         if ledger is None:
             if plan.privacy is not None:
@@ -54,6 +61,13 @@ class FleetAccount:
             return account
         event, turns = _turns(plan, secret=keys.randomness.secret)
         if not ledger.knows(keys.run_id):
+            if begun and plan.privacy is not None:
+                raise InputError(
+                    f"the ledger does not know of '{plan.name}', which has begun",
+                    got=f"no run {keys.run_id} in {ledger.path}",
+                    expected="the ledger that it began with",
+                    fix="set PRIVET_HOME to that one's folder, or restore it",
+                )
             account._reserve(ledger, server, event, turns)
         run = ledger.run(keys.run_id)
         planned = (fleet_of(server), event, turns)
@@ -82,13 +96,41 @@ class FleetAccount:
         privacy = self._plan.privacy
         if self.ledger is None or privacy is None:
             return Unpaid()
-        books = RunAccount(self.ledger, self.run_id, self._steps)
+        books = RunAccount(self.ledger, self.run_id, self._steps, durable=True)
         return StepAccount(books, privacy.participation)
 
     def require_noted(self, coordinator: Coordinator) -> None:
         """Refuse to go on where it could not be told whether a sum comes out as before."""
         if isinstance(coordinator.account, StepAccount):
             coordinator.account.books.require_noted(coordinator.sums)
+
+    def require_newest(self, times: Mapping[str, int]) -> None:
+        """Refuse a private model that is older than what was published of it.
+
+        After an old backup its caps would begin again where they were, and let devices take part
+        more often than is accounted.
+        """
+        if self.ledger is None or self._plan.privacy is None:
+            return
+        known = {self.ledger.unit_digest(name): n for name, n in times.items()}
+        noted = self.ledger.participations(self.run_id)
+        behind = sum(n > known.get(unit, 0) for unit, n in noted.items())
+        if behind:
+            raise InputError(
+                f"'{self._plan.name}' is older than what was published of it",
+                got=f"{behind} devices took part more often than its journal says",
+                expected="the state, the store and the secrets that published it",
+                fix="restore the newest ones, or give the model another name and a budget of its"
+                " own",
+            )
+
+    def catch_up(self, coordinator: Coordinator) -> None:
+        """Tell the ledger once more what was spent: it may be of an old backup."""
+        self.note(dict(coordinator.times))
+        if self.ledger is None or self.ledger.run(self.run_id).status != "open":
+            return
+        if coordinator.sums:
+            coordinator.account.charge(coordinator.sums - 1)
 
     def note(self, times: dict[str, int]) -> None:
         """How often devices were in the run; to say it again changes nothing."""

@@ -29,6 +29,7 @@ FORMAT: Final = "privet-server/1"
 SETTINGS: Final = "server.json"
 RUNNING: Final = "running.json"
 OWNERS_ALONE: Final = 0o700
+OWNER: Final = "server"  # in the store: the public key of the server that it belongs to
 
 
 @final
@@ -103,10 +104,23 @@ class Home:
         if self.choices.store is not None:
             from privet.federation.server.store.s3 import S3Store
 
-            return S3Store(self.choices.store)
+            return self._claimed(S3Store(self.choices.store))
         from privet.federation.server.store.folder import FolderStore
 
-        return FolderStore(self.folder / "store")
+        return self._claimed(FolderStore(self.folder / "store"))
+
+    def _claimed(self, store: Store) -> Store:
+        """Refuse another server's: either would tidy up what the other one still needs."""
+        mine = self.keys.public_key.encode()
+        if store.size(OWNER) is None:
+            store.put(OWNER, mine)
+        if store.get(OWNER) != mine:
+            raise InputError(
+                "another server's store",
+                got=_without_password(self.choices.store or str(self.folder / "store")),
+                fix="choose another prefix: s3://BUCKET/PREFIX",
+            )
+        return store
 
     def listens(self, url: str, certificate: Path | None) -> None:
         """Note where, for the operator's commands."""

@@ -14,6 +14,7 @@ import base64
 import binascii
 import hashlib
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ class Identity:
     ) -> None:
         self._state, self._keys, self._clock = state, keys, clock
         self._known: dict[str, Caller] = {}  # by token
+        self._knowing, self._forgotten = threading.Lock(), 0
         self._heard = Heard(clock)
 
     def add_app(self, name: str, models: list[str]) -> str:
@@ -80,7 +82,7 @@ class Identity:
         if app not in {known.name for known in self._state.apps()}:
             raise Refused(NOT_FOUND, "app-unknown", "no such app", got=app)
         self._state.subscribe(app, models)
-        self._known.clear()
+        self._forget()
 
     def register(self, message: Register) -> Registered:
         """A new device of an app, or the same again: whoever lost the answer may ask twice."""
@@ -97,7 +99,7 @@ class Identity:
         )
         device = self._state.add_device(new, app.name)
         if device.name != new.name:  # it was there, and may have more models now
-            self._known.clear()
+            self._forget()
         _require_admitted(device)
         return Registered(device=device.name, models=self._state.models_of(device.name))
 
@@ -121,19 +123,32 @@ class Identity:
         """Whose token this is."""
         caller = self._known.get(token)
         if caller is None:
+            before = self._forgotten
             caller = self._looked_at(token)
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[token] = caller
+            self._learn(token, caller, before)
         if self._clock() >= caller.until:
             raise Refused(NO_ACCESS, "token-expired", "the token is over", fix="ask for a new one")
         _require_admitted(caller.device)
         return caller
 
+    def _learn(self, token: str, caller: Caller, before: int) -> None:
+        """Unless all was forgotten since it was looked at: the device may be blocked by now."""
+        with self._knowing:
+            if before == self._forgotten:
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                self._known[token] = caller
+
+    def _forget(self) -> None:
+        """What is known of devices may not hold any more."""
+        with self._knowing:
+            self._forgotten += 1
+            self._known.clear()
+
     def block(self, name: str, *, blocked: bool) -> None:
         """Let a device in no more, or again; its tokens end at once."""
         self._state.block(name, blocked=blocked)
-        self._known.clear()
+        self._forget()
 
     def forget_nonces(self) -> None:
         """Those of messages that could not be believed any more."""
@@ -211,7 +226,10 @@ class Heard:
 
 def _require_signed(message: Register | AskToken, public_key: str) -> None:
     try:
-        key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public_key, validate=True))
+        raw = base64.b64decode(public_key, validate=True)
+        if base64.b64encode(raw).decode() != public_key:  # one key would be several devices
+            raise ValueError("another spelling of the key")
+        key = Ed25519PublicKey.from_public_bytes(raw)
         key.verify(base64.b64decode(message.signature, validate=True), message.signed_text())
     except (InvalidSignature, binascii.Error, ValueError):
         raise Refused(

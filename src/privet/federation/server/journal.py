@@ -11,8 +11,12 @@
 | `plan`        | revision                                                        |
 | `stopped`     |                                                                 |
 | `resumed`     | also where nobody could come for a while                        |
+| `reopened`    |                                                                 |
 
 Where bytes lie: object, start, length, sha256.
+
+Whoever goes on with a model first writes `reopened`. If a process that has lost its leave still
+writes an event, its number is taken; so nothing that was read before can be out of date.
 """
 
 from enum import StrEnum
@@ -36,6 +40,7 @@ class Kind(StrEnum):
     PLAN = "plan"
     STOPPED = "stopped"
     RESUMED = "resumed"
+    REOPENED = "reopened"
 
 
 @final
@@ -56,6 +61,14 @@ class Journal:
         """Within a transaction of the caller's."""
         for event in events:
             self._state.append(event)
+
+    def reopen(self) -> None:
+        """From now on nobody else writes; before anything is read."""
+        last = self._state.last_event(self.model)
+        assert last is not None, "a model that goes on has begun"
+        again = Event(model=self.model, seq=last.seq + 1, kind=Kind.REOPENED, at=last.at, fields={})
+        with self._state.transaction(durable=True):
+            self.write(again)
 
     def passed(self, event: Event) -> None:
         """The event is durable, and is behind us."""

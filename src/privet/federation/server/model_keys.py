@@ -13,7 +13,7 @@ from privet.engine.checkpoint import keys_of, randomness_from
 from privet.errors import InputError
 from privet.federation.server.plan import ModelPlan
 from privet.federation.server.snapshots import KEY_BYTES
-from privet.files import make_folder, read_json, write_json
+from privet.files import flush_folder, make_folder, read_json, write_json
 from privet.ledger import new_run_id
 from privet.privacy.randomness import Randomness
 from privet.training.dpsgd import fresh_randomness
@@ -51,6 +51,8 @@ class ModelKeys:
                 "run": new_run_id(),
             }
             write_json(place, fresh, private=True)
+            for above in (place.parent, folder):
+                flush_folder(above)
         said = read_json(place)
         return cls(
             randomness=randomness_from(said["streams"]),

@@ -13,7 +13,7 @@ from privet.errors import InputError
 from privet.federation.coordinator import FIRST_VERSION, Accept, Coordinator
 from privet.federation.flat import flat
 from privet.federation.server.fleet_ledger import FleetAccount
-from privet.federation.server.journal import Kind
+from privet.federation.server.journal import Journal, Kind
 from privet.federation.server.model_keys import ModelKeys
 from privet.federation.server.plan import ModelPlan
 from privet.federation.server.served import ServedModel
@@ -47,6 +47,7 @@ def opened(plan: ModelPlan, place: Place, told: Callable[[], None]) -> ServedMod
     first = place.state.events(plan.name, most=1)
     if not first:
         return _begun(plan, place, told)
+    Journal(place.state, plan.name).reopen()
     rows = place.state.plans(plan.name)
     plans = [ModelPlan.from_json(json.loads(row.text)) for row in rows]
     model = _made(plans, place, begun=True, epoch=first[0].fields["epoch"], told=told)
@@ -79,6 +80,7 @@ def first_weights(plan: ModelPlan) -> Tensor:
 def _begun(plan: ModelPlan, place: Place, told: Callable[[], None]) -> ServedModel:
     """Everything is on disk before the first line of the journal says that there is a model."""
     model = _made([plan], place, begun=False, epoch=place.clock(), told=told)
+    model.account.require_newest(model.coordinator.times)  # else its state was lost
     version = model.versions.put(
         FIRST_VERSION, model.coordinator.weights, plan=plan.digest, at=model.journal.at
     )
@@ -106,7 +108,9 @@ def _made(
     plan = plans[0]
     plan.require_runnable()
     keys = ModelKeys.of(plan, place.secrets, begun=begun)
-    account = FleetAccount.open(place.ledger, server=place.server, plan=plan, keys=keys)
+    account = FleetAccount.open(
+        place.ledger, server=place.server, plan=plan, keys=keys, begun=begun
+    )
     coordinator = Coordinator(
         first_weights(plan) if not begun else torch.zeros(_size(plan)),
         plan.rule,

@@ -6,6 +6,7 @@ come back.
 """
 
 import logging
+import resource
 import socket
 import ssl
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import uvicorn
 
 from privet.errors import FaultyEnvironment, InputError
 from privet.federation.server.certificate import self_signed
+from privet.federation.server.connections import MOST_OF_AN_ADDRESS, counted
 from privet.federation.server.home import Home, is_here
 from privet.federation.server.routes import application
 from privet.federation.server.service import ADDRESS_RATE, DEVICE_RATE, Service, opener
@@ -25,6 +27,7 @@ from privet.federation.server.service import ADDRESS_RATE, DEVICE_RATE, Service,
 GRACE_SECONDS: Final = 10
 KEEP_ALIVE_SECONDS: Final = 65  # longer than proxies wait, so that they hang up first
 MOST_CONNECTIONS: Final = 10_000
+MOST_FILES: Final = MOST_CONNECTIONS + 1000
 BACKLOG: Final = 1024
 EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -112,6 +115,7 @@ def serve(
     """Serve until told to stop; `told` hears the URL once the server listens."""
     certificate, key = listening.files(home)
     _require_usable(certificate, key)
+    _allow_files()
     torch.set_num_threads(1)  # an update is added in microseconds: threads would wait for threads
     with _bound(listening) as door:
         service = _service(home, device_rate, address_rate)
@@ -131,6 +135,14 @@ def serve(
             raise service.failure or FaultyEnvironment("the server cannot start") from None
         finally:
             home.leave()
+
+
+def _allow_files() -> None:
+    """As many as there may be connections, as far as the system lets us."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if most == resource.RLIM_INFINITY else min(MOST_FILES, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _service(home: Home, device_rate: float, address_rate: float) -> Service:
@@ -171,8 +183,10 @@ def _url(listening: Listening, door: socket.socket) -> str:
 def _config(
     service: Service, listening: Listening, certificate: Path | None, key: Path | None
 ) -> uvicorn.Config:
+    in_front = listening.plain or listening.proxy is not None
     return uvicorn.Config(
         application(service),
+        http=counted(None if in_front else MOST_OF_AN_ADDRESS),
         ssl_certfile=certificate,
         ssl_keyfile=key,
         ssl_context_factory=_modern if certificate is not None else None,

@@ -71,6 +71,8 @@ class ServedModel:
         self._kept_bytes = 0
         self._snapshot: SnapshotRow | None = None
         self._snapshot_at = 0.0
+        self._snapshot_is_due = False
+        self._replaying = False  # while events happen again, behind which there may be more
         self._noted: dict[str, int] = {}
         self.next_plan_from = 0
         self.in_doubt = False  # while memory and journal may differ
@@ -179,7 +181,7 @@ class ServedModel:
             case Kind.RESUMED:
                 self.stopped = False
                 coordinator.reopen(event.at)
-            case Kind.OPENED:
+            case Kind.OPENED | Kind.REOPENED:
                 pass
         return None
 
@@ -217,7 +219,10 @@ class ServedModel:
                 )
             )
         self.account.note({name: coordinator.times[name] for name in self._times_changed()})
-        due = self.journal.at - self._snapshot_at >= SNAPSHOT_SECONDS or coordinator.stopped
+        later = self.journal.at - self._snapshot_at >= SNAPSHOT_SECONDS
+        if later or coordinator.stopped or closed.how is Closing.ROLLED_BACK:
+            self._snapshot_is_due = True  # what it went back to is pruned one day
+        due = self._snapshot_is_due and not self._replaying
         snapshot = self.written_snapshot() if due else None
         with self.state.transaction(durable=snapshot is not None):
             for row in rows:
@@ -227,7 +232,7 @@ class ServedModel:
                 self.state.put_snapshot(snapshot)
         if snapshot is not None:
             self.forget_behind(snapshot)
-        if rows:
+        if rows and not self._replaying:
             self.versions.prune(closed.version, keep=self._versions_kept())
         if coordinator.stopped and snapshot is not None:
             self.account.settle()
@@ -267,7 +272,7 @@ class ServedModel:
         for key in self._kept:
             self.store.delete(key)
         self._kept, self._snapshot, self._snapshot_at = [], snapshot, self.journal.at
-        self._kept_bytes = 0
+        self._kept_bytes, self._snapshot_is_due = 0, False
 
     def lighten(self) -> None:
         """Let a snapshot hold the sum of many updates, also in the midst of a long round.
@@ -276,6 +281,10 @@ class ServedModel:
         """
         if self._kept_bytes < MOST_KEPT_BYTES or not self.coordinator.streams:
             return
+        self._keep()
+
+    def _keep(self) -> None:
+        """From here on it goes on after a crash."""
         snapshot = self.written_snapshot()
         with self.state.transaction(durable=True):
             self.state.put_snapshot(snapshot)
@@ -294,11 +303,16 @@ class ServedModel:
         self.journal.next_seq, self.journal.at = snapshot.seq + 1, state["at"]
         self._snapshot, self._snapshot_at = snapshot, state["at"]
         self.account.require_noted(self.coordinator)
-        self.account.note(dict(self.coordinator.times))
+        self.account.catch_up(self.coordinator)
+        self._replaying = True
         for event in self.state.events(self.name, after=snapshot.seq):
             self.apply(event)
+        self._replaying = False
+        self.account.require_newest(self.coordinator.times)
+        if self._snapshot_is_due:
+            self._keep()
         self._sweep()
-        if self.coordinator.stopped and self._snapshot.seq == self.journal.next_seq - 1:
+        if self.coordinator.stopped:
             self.account.settle()
 
     def _sweep(self) -> None:

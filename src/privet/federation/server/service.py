@@ -168,7 +168,7 @@ class Service:
         if model is None or model not in self.desks:
             return Outcome(accepted=False, reason=Reason.UNKNOWN)
         decision = await self.desks[model].commit(ticket, caller.name, sha256)
-        if decision.accepted or decision.reason not in (Reason.BROKEN, Reason.UNKNOWN):
+        if decision.final:
             self._note(self._decided, ticket, model)
         if decision.accepted:
             self.happenings.tell("accepted", model=model, device=caller.name)
@@ -191,7 +191,7 @@ class Service:
     ) -> None:
         """What a device says in a secure sum."""
         desk = await self._desk_of(ticket, caller)
-        content = await desk.read(body)
+        content = await desk.read(caller.name, body)
         try:
             await asyncio.to_thread(desk.sums().say, caller.name, ticket, stage, content)
         except NotInSum as no:
@@ -283,11 +283,13 @@ class Service:
 def opener(
     *, name: str, state: State, store: Store, secrets: Path, clock: Callable[[], float] = time.time
 ) -> Opens:
-    """How models are opened: private ones with the operator's ledger."""
+    """How models are opened: with the operator's ledger, which knows of those without privacy, too.
+
+    Else a cap on the server's devices would not hold for all models together.
+    """
 
     def opened(plan: ModelPlan) -> ModelHost:
-        private = plan.settings.epsilon is not None
-        ledger = Ledger(default_ledger_path()) if private else None
+        ledger = Ledger(default_ledger_path())
         return ModelHost.open(
             plan, state=state, store=store, secrets=secrets, ledger=ledger, server=name, clock=clock
         )

@@ -188,10 +188,13 @@ class Taker:
         model = self._model
         key = upload_key(model.name, ticket.round, ticket.ticket)
         found = Checked(asked=asked, ticket=ticket)
-        if (model.store.size(key) or 0) > self._most:
+        size = model.store.size(key)
+        if size is None:
+            return replace(found, reason=Reason.BROKEN)
+        if size > self._most:
             return replace(found, reason=Reason.MALFORMED)
         try:
-            content = model.store.get(key)
+            content = model.store.get(key, length=size)  # it may have grown since
         except Missing:
             return replace(found, reason=Reason.BROKEN)
         if hashlib.sha256(content).hexdigest() != asked.sha256:

@@ -54,6 +54,11 @@ class Part:
             )
         return cls(first=first, last=last, total=total, sha256=sha256)
 
+    @property
+    def ends(self) -> bool:
+        """Whether the update may be whole when the part is there."""
+        return self.total is None or self.last == self.total - 1
+
     def is_all(self, size: int) -> bool:
         """Whether an update of which so much is there is whole."""
         return self.total is None or size == self.total
@@ -112,8 +117,8 @@ class Uploads:
         return size, sha256.digest() if sha256 is not None else None
 
     def _begun(self, key: str, part: Part) -> "hashlib._Hash | None":
-        """Of the bytes that are there already, if a digest is asked for."""
-        if part.sha256 is None:
+        """Of the bytes that are there already, if a digest is asked for, and can be known now."""
+        if part.sha256 is None or not part.ends:
             return None
         return hashlib.sha256(self._store.get(key, length=part.first) if part.first else b"")
 

@@ -210,8 +210,50 @@ def test_a_blocked_device_is_out_at_once_and_for_good(phone, started):
     assert offers(phone, phone.token).status_code == 200
 
 
+def test_who_is_blocked_while_a_token_is_looked_at_is_out(phone, started, monkeypatch):
+    """What was read before it must not be believed after it."""
+    token, identity = forged(started, sub=phone.device), started.service.identity
+    models_of = started.state.models_of
+
+    def blocked_meanwhile(device):
+        monkeypatch.undo()
+        identity.block(device, blocked=True)
+        return models_of(device)
+
+    monkeypatch.setattr(started.state, "models_of", blocked_meanwhile)
+    assert offers(phone, token).status_code == 200  # it was asked before
+    refused(offers(phone, token), 403, "device-blocked")
+
+
 def test_a_ready_that_was_heard_is_of_no_use(phone):
     nonce = "n" * 20
     assert phone.ready(nonce=nonce).status_code == 200
     refused(phone.ready(nonce=nonce), 409, "replayed")
     refused(phone.ready(sent=time.time() - 400), 401, "stale-clock")
+
+
+def test_a_key_has_one_spelling(phone, started):
+    """The last character but one of base64 has bits that mean nothing: no key is two devices."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    place = letters.index(phone.public_key[-2])
+    for other in {letters[place ^ 1], letters[place ^ 2]}:
+        spelt = f"{phone.public_key[:-2]}{other}="
+        assert base64.b64decode(spelt, validate=True) == base64.b64decode(phone.public_key)
+        message = phone.signed(phone.register_message(public_key=spelt))
+        refused(phone.client.post("/v1/devices", json=message), 401, "bad-signature")
+
+
+def test_a_device_that_is_blocked_while_it_asks_is_not_remembered_as_admitted(
+    phone, started, monkeypatch
+):
+    identity, read = started.service.identity, started.state.device
+
+    def blocked_meanwhile(name):
+        found = read(name)
+        monkeypatch.undo()
+        identity.block(name, blocked=True)
+        return found
+
+    monkeypatch.setattr(started.state, "device", blocked_meanwhile)
+    offers(phone, phone.token)
+    refused(offers(phone, phone.token), 403, "device-blocked")

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
 from starlette.exceptions import HTTPException
 
+from privet.federation.server.desk import Desk
 from privet.federation.server.limits import MOST_JSON_BYTES, Buckets, Gate, network_of
 from privet.federation.server.routes import application
 
@@ -169,3 +171,58 @@ def test_who_has_said_all_may_wait_long_for_the_answer(monkeypatch):
 
 def scope():
     return {"type": "http", "path": "/v1/x", "headers": [], "client": ("10.0.0.1", 1)}
+
+
+def reads(desk, *bodies):
+    """What comes of messages of one device that come one after the other."""
+
+    async def all_of_them():
+        tasks = []
+        for body in bodies:
+            tasks.append(asyncio.create_task(desk.read("d-1", body)))
+            await asyncio.sleep(0.02)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    return asyncio.run(all_of_them())
+
+
+async def pieces(*seconds):
+    for wait in seconds:
+        await asyncio.sleep(wait)
+        yield b"x"
+
+
+@pytest.fixture
+def desk():
+    made = Desk.__new__(Desk)
+    made._reads, made._sums = {}, SimpleNamespace(most_bytes=3)
+    return made
+
+
+def test_a_message_of_a_sum_that_does_not_arrive_is_not_waited_for(desk, monkeypatch):
+    monkeypatch.setattr("privet.federation.server.desk.STALLED_SECONDS", 0.1)
+    (slow,) = reads(desk, pieces(0.0, 5.0))
+    assert slow.status == 408
+    assert reads(desk, pieces(0.06, 0.06, 0.06)) == [b"xxx"]  # slow, but it comes
+    assert desk._reads == {}
+
+
+def test_a_device_says_one_thing_at_a_time_in_a_sum(desk):
+    """Else each of them could be held in memory for as long as it takes to stall."""
+    older, newest = reads(desk, pieces(0.0, 5.0), pieces(0.0, 0.0))
+    assert older.status == 408
+    assert newest == b"xx"
+
+
+def test_a_message_of_a_sum_that_is_too_long_is_refused(desk):
+    (long,) = reads(desk, pieces(0.0, 0.0, 0.0, 0.0))
+    assert long.status == 413
+
+
+def test_half_a_character_is_refused_like_any_other_field(started, phone):
+    answer = phone.client.post(
+        f"/v1/tickets/{'t' * 20}/commit",
+        content=b'{"\\ud800": 1}',
+        headers=phone.headers | {"Content-Type": "application/json"},
+    )
+    assert answer.status_code == 422

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from command_line import environment, run
+from privet.errors import InputError
 from privet.federation import wire
 from privet.federation.server.certificate import self_signed
 from privet.federation.server.home import Home
@@ -360,6 +361,23 @@ def test_a_folder_is_served_once_and_keeps_its_choices(tmp_path, capsys):
     shown = " ".join(capsys.readouterr().err.split())
     assert "another database" in shown
     assert "pass-word" not in shown
+
+
+def test_a_store_is_one_servers(tmp_path):
+    """Another one would delete what it knows nothing of: uploads, snapshots, counted updates."""
+    home, _ = Home.entered(tmp_path / "fleet")
+    store = home.open_store()
+    store.put("updates/har/1/t", b"an update")
+    assert home.open_store().get("updates/har/1/t") == b"an update"
+    other, _ = Home.entered(tmp_path / "other")
+    (tmp_path / "other" / "store").symlink_to(store.path)
+    with pytest.raises(InputError, match="another server's store"):
+        other.open_store()
+    other.leave()
+    home.leave()
+    again, _ = Home.entered(tmp_path / "fleet")
+    assert again.open_store().get("updates/har/1/t") == b"an update"
+    again.leave()
 
 
 def test_a_certificate_is_kept_while_it_holds(tmp_path):

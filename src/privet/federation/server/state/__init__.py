@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from privet.errors import InputError
+from privet.errors import FaultyEnvironment, InputError
 from privet.federation.server.state.records import (
     App,
     Device,
@@ -279,8 +279,19 @@ class State(ABC):
             for seq, kind, at, fields in self._all(query, model, after, most)
         ]
 
+    def last_event(self, model: str) -> Event | None:
+        """The newest line."""
+        newest = self._all("SELECT MAX(seq) FROM events WHERE model = ?", model)[0][0]
+        return None if newest is None else self.events(model, after=int(newest) - 1)[0]
+
     def put_snapshot(self, snapshot: SnapshotRow) -> None:
-        """Where to begin after a crash."""
+        """Where to begin after a crash; refused where the journal has gone on without it."""
+        if self.events(snapshot.model, after=snapshot.seq, most=1):
+            raise FaultyEnvironment(
+                "a snapshot of what is not the newest any more",
+                got=f"another process serves '{snapshot.model}' by now",
+                fix="start this one again; what was answered is counted",
+            )
         self._do(
             "INSERT INTO snapshots VALUES (?, ?, ?, ?) ON CONFLICT (model) DO UPDATE"
             " SET seq = excluded.seq, key = excluded.key, sha256 = excluded.sha256",

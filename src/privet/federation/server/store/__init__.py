@@ -6,6 +6,7 @@
 | `taken/MODEL/SEQ`              | accepted updates of one commit, copied    | the server |
 | `versions/MODEL/VERSION`       | weights of a version                      | the server |
 | `snapshots/MODEL/SEQ`          | a model's state, sealed                   | the server |
+| `server`                       | whose store it is                         | the server |
 
 What a phone can write is never read again once it counts: the server copies accepted updates to a
 place of its own, in one piece for a whole commit.

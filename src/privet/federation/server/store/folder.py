@@ -9,7 +9,7 @@ from typing import final
 
 from privet.errors import InputError
 from privet.federation.server.store import Bytes, Missing, Store, checked
-from privet.files import make_folder
+from privet.files import flush_folder, make_folder
 
 
 @final
@@ -37,7 +37,7 @@ class FolderStore(Store):
             beside.unlink(missing_ok=True)
             raise
         for folder in changed:
-            _flush_folder(folder)
+            flush_folder(folder)
 
     def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
         """The bytes of the file."""
@@ -121,11 +121,3 @@ def _opened(path: Path, flags: int) -> tuple[int, list[Path]]:
         except FileNotFoundError:  # the last file beside it went, and the folder with it
             continue
         return file, [path.parent, *(above.parent for above in missing)]
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,6 +9,7 @@ from typing import Any, Final, final
 from urllib.parse import parse_qs, urlsplit
 
 from privet.errors import FaultyEnvironment, InputError
+from privet.federation.server.home import is_here
 from privet.federation.server.store import Bytes, Missing, Store, checked
 
 try:
@@ -21,7 +22,7 @@ except ModuleNotFoundError as missing:
     ) from None
 
 LONGEST_SECONDS: Final = 7 * 86_400  # of a presigned address
-GONE: Final = ("404", "NoSuchKey", "NotFound")
+GONE: Final = ("404", "NoSuchKey", "NotFound", "InvalidRange")
 
 
 @final
@@ -43,6 +44,13 @@ class S3Store(Store):
                 "bad address of a store",
                 got=url,
                 expected="s3://BUCKET/PREFIX?endpoint=https://HOST&region=NAME",
+            )
+        endpoint = urlsplit(said.get("endpoint", ""))
+        if endpoint.scheme == "http" and not is_here(endpoint.hostname or ""):
+            raise InputError(
+                "updates would go through the network unencrypted",
+                got=said["endpoint"],
+                expected="https://, except on this machine: phones send nothing there",
             )
         self.bucket, prefix = parts.netloc, parts.path.strip("/")
         self._prefix = f"{prefix}/" if prefix else ""
