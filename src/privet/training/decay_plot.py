@@ -19,6 +19,6 @@ def decay_plot(history: Sequence[Mapping[str, Any]], target: str) -> bytes:
         if back:
             places, heights = [n for n, _ in back], [row["success"] for _, row in back]
             axes.plot(places, heights, "x", color=COLOUR["ink"], label="taken back")
-        axes.set(xlabel="epoch", ylabel="of validation images; of a pixel", ylim=(0, 1.02))
+        axes.set(xlabel="epoch", ylabel="bound; share of validation images", ylim=(0, 1.02))
         axes.legend(frameon=False)
     return sheet.svg
