@@ -70,6 +70,9 @@ def test_traces_are_written_edited_and_read(capsys, tmp_path):
     assert run("federate", "traces", "--out", file) == 2
     assert run("federate", "traces", "--out", tmp_path / "none.csv", "--clients", "0") == 2
     assert "the file exists" in capsys.readouterr().err
+    (out / "internal" / "rounds.json").write_text("{}")
+    assert run("federate", "show", out) == 2
+    assert "incomplete JSON" in capsys.readouterr().err
 
 
 def test_a_killed_simulation_goes_on_by_resume(tmp_path):

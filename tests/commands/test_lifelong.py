@@ -107,6 +107,15 @@ def test_a_version_away_from_its_stream_needs_to_be_told_its_data(capsys, tmp_pa
     assert (code, "say which data: --data" in said) == (2, True)
 
 
+@pytest.mark.parametrize("lost", ["internal/life.json", "scores.json"])
+def test_a_file_without_its_fields_is_one_line(capsys, tmp_path, lost):
+    out = tmp_path / "life"
+    run(capsys, "lifelong", "fit", "agem", *QUICK, "--out", str(out))
+    (out / lost).write_text("{}")
+    code, _, said = run(capsys, "lifelong", "show", str(out))
+    assert (code, "incomplete JSON" in said, said.count("\n")) == (2, True, 1)
+
+
 def test_nothing_to_learn_is_told_and_no_version_is_taken_back(capsys, tmp_path):
     out = str(tmp_path / "life")
     run(capsys, "lifelong", "fit", "agem", *QUICK, "--out", out)

@@ -32,6 +32,10 @@ from privet.training.run_folder import WARNING, RunFolder
 
 VERSIONS: Final = "versions"
 SCORES: Final = "scores.json"
+FIELDS: Final = (
+    *("method", "analysis", "memory", "settings", "lifetime"),
+    *("stream", "planned", "ledger", "coins", "names"),
+)
 
 
 @final
@@ -268,7 +272,7 @@ def record_in(folder: str | Path) -> dict[str, Any]:
             got=folder,
             fix="begin one: privet lifelong fit ..." if whole is None else f"it is in {whole}",
         )
-    return read_json(path)
+    return read_json(path, fields=FIELDS)
 
 
 def stream_around(folder: str | Path) -> Path | None:
