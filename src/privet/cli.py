@@ -28,6 +28,7 @@ from privet.commands.certify import certify
 from privet.commands.check import check
 from privet.commands.data import data_app
 from privet.commands.federate import federate_app
+from privet.commands.help_text import Flowing
 from privet.commands.ledger import ledger_app
 from privet.commands.lifelong import lifelong_app
 from privet.commands.options import (
@@ -53,6 +54,7 @@ app = App(
     help="Train on sensitive data and release the result with proof.\n\nStart here: `privet demo`.",
     version_flags=["--version"],
     help_format="plaintext",
+    help_formatter=Flowing(),
     suppress_keyboard_interrupt=False,
 )
 app.command(attack)
@@ -366,7 +368,7 @@ def resume(folder: Path, /, *, json: Json = False) -> None:
     if ranks.leads:
         _show_release(release.trust, folder, as_json=json)
         if verb == "federation" and not json:
-            out.print(f"rounds      privet federate show {folder}", highlight=False, soft_wrap=True)
+            out.print(f"rounds     privet federate show {folder}", highlight=False, soft_wrap=True)
 
 
 def _found_again(reference: dict[str, str | None]) -> Any:

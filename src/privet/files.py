@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,8 @@ def write_json(path: Path, record: Any, *, private: bool = False) -> None:
     write_atomically(path, text.encode(), private=private)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; one that is missing, cut off or something else is bad input."""
+def read_json(path: Path, *, fields: Sequence[str] = ()) -> dict[str, Any]:
+    """A JSON object; one that is missing, cut off, without these fields or else is bad input."""
     try:
         record = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -61,4 +62,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise InputError("corrupt JSON", got=f"{path}: {error}", fix="restore the file") from None
     if not isinstance(record, dict):
         raise InputError("corrupt JSON", got=f"{path}: not an object")
+    for name in fields:
+        if name not in record:
+            raise InputError("incomplete JSON", got=f"{path}: no '{name}'", fix="restore the file")
     return record

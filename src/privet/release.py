@@ -111,6 +111,7 @@ class Release:
         folder = Path(folder)
         if not folder.is_dir():
             raise InputError("no such release", got=folder, expected="a folder made by privet")
+        _require_one(folder)
         config, trust = read_json(folder / "config.json"), read_json(folder / "trust.json")
         built = _build(config, folder, model)
         weights = read_weights(folder / "weights.safetensors")
@@ -271,6 +272,7 @@ def _write_card(folder: Path, trust: Mapping[str, Any]) -> None:
 def require_finished(folder: Path) -> None:
     """Tell an unfinished run from a broken release."""
     begun = folder / INTERNAL
+    _require_one(folder)
     if (begun / "run.json").exists() and not (folder / MANIFEST).exists():
         # The last checkpoint goes once the manifest stands and the run is settled.
         written = all((folder / name).exists() for name in RELEASED_FILES)
@@ -282,6 +284,16 @@ def require_finished(folder: Path) -> None:
             )
         raise InputError(
             "the run is unfinished", got=folder, fix=f"finish it: privet resume {folder}"
+        )
+
+
+def _require_one(folder: Path) -> None:
+    """Tell a stream of tasks, which holds many releases, from a broken one."""
+    if (folder / INTERNAL / "life.json").exists() and not (folder / MANIFEST).exists():
+        raise InputError(
+            "a stream of tasks, of which every version is a release",
+            got=folder,
+            fix=f"name one of {folder}/versions",
         )
 
 

@@ -99,6 +99,7 @@ def test_figures_of_private_records_are_marked(release, tmp_path, capsys, monkey
         (["--eot", "0"], "bad eot"),
         (["--device", "tpu"], "no such device"),
         (["--data", "digit"], "did you mean 'digits'"),
+        (["--attacks", "fgsm", "--epochs", "3"], "epochs of no network"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(options, said, release, tmp_path, capsys):

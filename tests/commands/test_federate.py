@@ -70,6 +70,9 @@ def test_traces_are_written_edited_and_read(capsys, tmp_path):
     assert run("federate", "traces", "--out", file) == 2
     assert run("federate", "traces", "--out", tmp_path / "none.csv", "--clients", "0") == 2
     assert "the file exists" in capsys.readouterr().err
+    (out / "internal" / "rounds.json").write_text("{}")
+    assert run("federate", "show", out) == 2
+    assert "incomplete JSON" in capsys.readouterr().err
 
 
 def test_a_killed_simulation_goes_on_by_resume(tmp_path):
@@ -119,6 +122,8 @@ def test_rules_are_listed_with_what_they_allow(capsys):
         (("flsys", "--traces", "nowhere.csv"), "no such file of traces"),
         (("flsys", "--rate", "0.2", "--epsilon", "3"), "no such setting: got rate"),
         (("flsys", "--clip", "3"), "details of privacy without a target"),
+        (("flsys", "--clip", "1"), "details of privacy without a target: got clip"),
+        (("flsys", "--delta", "1e-5"), "details of privacy without a target: got delta"),
         (("fedavg", "--cohort", "0"), "at least 1"),
         (("flsys", "--dropout", "1"), "bad dropout"),
         (("flsys", "--clients", "2000"), "bad number of clients"),

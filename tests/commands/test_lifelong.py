@@ -83,6 +83,49 @@ def test_more_tasks_that_would_cut_the_records_anew_are_refused(capsys, tmp_path
     assert "--records" in said
 
 
+def test_a_version_is_attacked_on_its_own_task_and_a_stream_is_no_release(capsys, tmp_path):
+    out = tmp_path / "life"
+    run(capsys, "lifelong", "fit", "agem", *QUICK, "--task-seed", "5", "--out", str(out))
+    accuracy = json.loads((out / "scores.json").read_text())["accuracy"]
+    words = ("--attacks", "fgsm", "--sizes", "0.01", "--json")
+    for number in (1, 2):
+        code, said, _ = run(capsys, "attack", str(out / "versions" / f"{number:02d}"), *words)
+        assert code == 0
+        found = json.loads(said)
+        assert found["data"] == f"permuted-digits-2x100/{number}"
+        assert found["clean_accuracy"] == pytest.approx(accuracy[number - 1][number - 1])
+    for verb in (("verify", str(out)), ("attack", str(out), *words), ("export", str(out), "x")):
+        code, _, said = run(capsys, *verb)
+        assert (code, f"name one of {out}/versions" in said) == (2, True)
+
+
+def test_a_version_away_from_its_stream_needs_to_be_told_its_data(capsys, tmp_path):
+    out = tmp_path / "life"
+    run(capsys, "lifelong", "fit", "agem", *QUICK, "--out", str(out))
+    run(capsys, "export", str(out / "versions" / "01"), str(tmp_path / "01"))
+    code, _, said = run(capsys, "attack", str(tmp_path / "01"), "--sizes", "0.1")
+    assert (code, "say which data: --data" in said) == (2, True)
+
+
+@pytest.mark.parametrize("lost", ["internal/life.json", "scores.json"])
+def test_a_file_without_its_fields_is_one_line(capsys, tmp_path, lost):
+    out = tmp_path / "life"
+    run(capsys, "lifelong", "fit", "agem", *QUICK, "--out", str(out))
+    (out / lost).write_text("{}")
+    code, _, said = run(capsys, "lifelong", "show", str(out))
+    assert (code, "incomplete JSON" in said, said.count("\n")) == (2, True, 1)
+
+
+def test_nothing_to_learn_is_told_and_no_version_is_taken_back(capsys, tmp_path):
+    out = str(tmp_path / "life")
+    run(capsys, "lifelong", "fit", "agem", *QUICK, "--out", out)
+    code, said, told = run(capsys, "lifelong", "extend", out)
+    assert (code, "version 02" in said) == (0, True)
+    assert told == "privet: nothing new: all 2 tasks were learned before\n"
+    code, _, told = run(capsys, "lifelong", "extend", out, "--n-tasks", "1")
+    assert (code, "fewer tasks than were learned: got 1" in told) == (2, True)
+
+
 def test_listings(capsys):
     code, said, _ = run(capsys, "lifelong", "methods", "--json")
     assert code == 0
@@ -102,6 +145,16 @@ def test_listings(capsys):
         (("fit", "l2dp", "--epsilon", "2", "--delta", "1", "--out", "x"), "delta"),
         (("fit", "l2dp", "--epsilon", "2", "--tasks", "permuted", "--out", "x"), "unknown stream"),
         (("fit", "nope", "--epsilon", "2", "--out", "x"), "unknown method"),
+        (("fit", "l2dp", "--epsilon", "2", "--ridge", "1", "--out", "x"), "--memory objective"),
+        (("fit", "l2dp", "--variant", "agem", "--out", "x"), "it with l2dp --analysis paper"),
+        (
+            ("fit", "naive", "--epsilon", "2", "--projection", "always", "--out", "x"),
+            "it with l2dp --analysis paper",
+        ),
+        (
+            ("fit", "l2dp", "--epsilon", "2", "--tasks", "split-digits", "--shared", "--out", "x"),
+            "leave --shared out",
+        ),
         (("extend", "nowhere"), "no stream was begun"),
         (("show", "nowhere"), "no stream was begun"),
     ],

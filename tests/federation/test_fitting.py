@@ -321,6 +321,15 @@ def test_any_network_will_do_and_is_left_as_it_was(make_data, book, quick, tmp_p
     assert torch.equal(weights(loaded), weights(whole))
 
 
+def test_noise_on_running_variances_leaves_a_model_that_gives_scores(make_data, book, quick):
+    data, options = make_data(), quick | PRIVATE | {"model": None, "noise_seed": 2}
+    strong = options | {"epsilon": 0.05}  # of the noise
+    release = simulate(data, ledger=book, network=own_network(), **strong)
+    state = release.model.state_dict()
+    assert state["1.running_var"].min() == 0.0  # noise took some of them below
+    assert torch.isfinite(release.scores(data.test.x)).all()
+
+
 def test_first_weights_of_ones_own_are_an_assumption(make_data, book, quick):
     release = simulate(
         make_data(), ledger=book, network=own_network(), **quick | PRIVATE | {"model": None}

@@ -36,11 +36,19 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert phones[1].speed == drawn(range(3), days=1, seed=0)[1].speed
 
 
+def test_the_mark_that_spreadsheets_write_first_is_no_part_of_the_header(tmp_path: Path) -> None:
+    file = tmp_path / "traces.csv"
+    file.write_bytes(b"\xef\xbb\xbfclient,start,stop\r\n0,1,2\r\n")
+    assert read(file, always(1))[0].stretches == ((1.0, 2.0),)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "bad header"),
         ("client,start\n0,1\n", "bad header"),
+        ("client,start,stop\n", "no phone of .* can ever train"),
+        (b"\x98\x00client,start,stop\n0,1,2\n", "is no file of traces"),
         ("client,start,stop\n0,5,5\n", "line 2: not a stretch"),
         ("client,start,stop\n0,1,2\nx,1,2\n", "line 3: not a stretch"),
         ("client,start,stop\n0,nan,2\n", "line 2: not a stretch"),
@@ -53,9 +61,9 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ("client,start,stop,speed,down,up\n0,1,2,1,1,1\n0,4,9,2,1,1\n", "line 3: another speed"),
     ],
 )
-def test_bad_files_are_refused_with_the_line(tmp_path: Path, text: str, words: str) -> None:
+def test_bad_files_are_refused_with_the_line(tmp_path: Path, text: str | bytes, words: str) -> None:
     file = tmp_path / "traces.csv"
-    file.write_text(text)
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=words):
         read(file, always(3))
 

@@ -410,6 +410,26 @@ def test_what_is_refused_before_a_record_is_asked_leaves_no_folder(tmp_path, led
     fit(method, small_stream(1), out=out, ledger=ledger, **target, **QUICK)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"), [({"model": "nope"}, "unknown model"), ({}, "the folder is not empty")]
+)
+def test_what_is_plain_is_refused_before_noise_is_looked_for(
+    tmp_path, ledger, monkeypatch, options, said
+):
+    """To look for it takes many seconds, which nobody waits for a mistyped name."""
+    monkeypatch.setattr(
+        "privet.lifelong.planning.next_own", lambda *_: pytest.fail("the noise was looked for")
+    )
+    monkeypatch.setattr(
+        "privet.lifelong.fitting.Way.lifetime", lambda *_: pytest.fail("the noise was looked for")
+    )
+    if not options:
+        (tmp_path / "mine.txt").write_text("")
+    out = tmp_path / "life" if options else tmp_path
+    with pytest.raises(InputError, match=said):
+        fit("l2dp", small_stream(2), out=out, ledger=ledger, **TARGET, **options)
+
+
 def test_a_folder_that_is_taken_is_refused(tmp_path, ledger):
     fit("agem", small_stream(1), out=tmp_path / "life", ledger=ledger, **QUICK)
     with pytest.raises(InputError, match="a stream is there already"):

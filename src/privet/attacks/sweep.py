@@ -212,7 +212,12 @@ def _attacks(
         for one in listed
     ]
     if not made or len({one.name for one in made}) < len(made):
-        raise InputError("bad list of attacks", got=names, expected="each one once")
+        given = ", ".join(one if isinstance(one, str) else one.name for one in listed)
+        raise InputError(
+            "bad list of attacks",
+            got=given or "none",
+            expected="each one once, and of networks by the same method one alone",
+        )
     wrong = [one for one in made if one.norm != norm]
     if wrong:
         raise InputError(

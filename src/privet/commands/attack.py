@@ -124,10 +124,16 @@ def attack(
     for name in names:
         if name not in METHODS:
             create(name, norm=norm, eot=eot, seed=seed)  # refuses, before anything is trained
+    if epochs is not None and not set(METHODS) & set(names):
+        raise InputError(
+            "epochs of no network: nothing here is trained for the attack",
+            got=f"--epochs {epochs:g}, --attacks {','.join(names)}",
+            fix=f"leave --epochs out, or attack by one of {', '.join(METHODS)}",
+        )
     require_finished(release)
     loaded = Release.load(release)
     require_not_attacking(loaded.model, loaded.trust.get("method"))  # before it is trained against
-    dataset = data_of(loaded, data, data_dir)
+    dataset = data_of(loaded, data, data_dir, at=release)
     noise = _scale(scale, loaded)
     warn_if_changed(release)
     measured = require_recordable(release, dataset, record=record)
@@ -255,7 +261,8 @@ def _table(result: "AttackResult") -> Any:
     from rich.table import Table
 
     title = f"accuracy on {result.examples} examples, by size ({result.norm})"
-    table = Table("attack", "none", *(f"{size:g}" for size in result.sizes), title=title)
+    sizes = (f"{size:g}" for size in result.sizes)
+    table = Table("attack", "none", *sizes, title=title, min_width=len(title))
     for column in table.columns[1:]:
         column.justify = "right"
     for name, accuracies in result.rows():

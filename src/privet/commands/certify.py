@@ -165,7 +165,7 @@ def certify(
     loaded = Release.load(release)
     require_not_attacking(loaded.model, loaded.trust.get("method"))
     smoothing = noise_asked(noise, scale, grid, hidden_scale, layer, of=loaded)
-    dataset = data_of(loaded, data, data_dir)
+    dataset = data_of(loaded, data, data_dir, at=release)
     warn_if_changed(release)
     measured = require_recordable(release, dataset, record=record)
     x, y = chosen_examples(loaded, dataset, examples)

@@ -39,8 +39,9 @@ from privet.commands.subjects import reference_to
 federate_app = App(
     name="federate",
     help="Many clients learn one model together; epsilon, if asked for, protects a client with all"
-    " its records.\n\nStart here: privet federate simulate flsys --data digits --clients 100"
-    " --skew 0.3 --rounds 20 --out runs/together\n\nOr really: privet federate server fleet",
+    " its records.\n\nStart here: privet federate simulate flsys --data activities"
+    " --model har-wild-32 --rounds 10 --out runs/together\n\n"
+    "Or really: privet federate server fleet",
 )
 for served in (server, plan_app, apps_app, status, console, export, rollback, stop, block):
     federate_app.command(served)
@@ -131,7 +132,7 @@ def simulate(
     from privet.reports import print_card
 
     print_card(release.trust, out, report=out_folder / "report.html")
-    out.print(f"rounds      privet federate show {out_folder}", highlight=False, soft_wrap=True)
+    out.print(f"rounds     privet federate show {out_folder}", highlight=False, soft_wrap=True)
 
 
 @federate_app.command

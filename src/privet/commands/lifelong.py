@@ -16,7 +16,7 @@ from privet.commands.lifelong_options import (
     Tasks,
 )
 from privet.commands.options import given
-from privet.commands.screen import DataDir, Json, out, print_json, print_listing, step_bar
+from privet.commands.screen import DataDir, Json, err, out, print_json, print_listing, step_bar
 
 lifelong_app = App(
     name="lifelong",
@@ -120,9 +120,14 @@ def extend(folder: Path, /, *, n_tasks: int | None = None, json: Json = False) -
         Print the scores as JSON, nothing else.
     """
     from privet.lifelong.fitting import extend as go_on
+    from privet.lifelong.life import versions_in
 
+    before = versions_in(folder)
     with step_bar(quiet=json) as watch:
         go_on(folder, n_tasks=n_tasks, watch=watch)
+    if versions_in(folder) == before:
+        told = f"privet: nothing new: all {before} tasks were learned before"
+        err.print(told, style="yellow", markup=False, highlight=False, soft_wrap=True)
     show(folder, json=json)
 
 

@@ -282,7 +282,7 @@ class OwnOptions:
     target
         ain, atn, advgan: the class to reach; default: any wrong one.
     first_bound
-        ain: the bound that training begins with; default 0.8.
+        ain: the bound that training begins with, at least the largest of --bounds; default 0.8.
     decay
         ain: how it tightens: adaptive (default), exponential, step, time, none.
     distance

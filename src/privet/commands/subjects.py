@@ -10,8 +10,14 @@ if TYPE_CHECKING:
     from privet.release import Release
 
 
-def data_of(release: "Release", named: str | None, folder: Path | None) -> "Dataset":
-    """The data set that is named, or else the one that the release names."""
+def data_of(
+    release: "Release", named: str | None, folder: Path | None, *, at: Path | None = None
+) -> "Dataset":
+    """The data set that is named, or else the one that the release names.
+
+    `at` is where the release lies: a version within its stream is tried on its own task, which
+    has no name that could be given.
+    """
     from privet.data import load
 
     require_classifier(release)
@@ -20,10 +26,34 @@ def data_of(release: "Release", named: str | None, folder: Path | None) -> "Data
     name = (release.trust.get("data") or {}).get("name")
     if not isinstance(name, str):
         raise InputError("incomplete trust.json", got="no 'data.name'", fix="restore the file")
+    if at is not None and (task := _task_of_version(at, name, folder)) is not None:
+        return task
     try:
         return load(name, folder)
     except InputError as error:
         raise InputError(f"{error}; or say which data: --data") from None
+
+
+def _task_of_version(version: Path, name: str, folder: Path | None) -> "Dataset | None":
+    """The task that a version of a stream was learned from; None elsewhere."""
+    from privet.lifelong.fitting import JOINT, all_at_once
+    from privet.lifelong.life import record_in, stream_around
+    from privet.lifelong.tasks import load_stream
+
+    whole = stream_around(version)
+    place = version.absolute().name
+    record = {} if whole is None else record_in(whole)
+    if not place.isdecimal() or "name" not in record.get("stream", {}):
+        return None
+    number, reference = int(place), dict(record["stream"])
+    if reference.get("n_tasks") is not None:  # tasks may have come since
+        reference["n_tasks"] = max(reference["n_tasks"], number)
+    if folder is not None:
+        reference["data_dir"] = folder
+    stream = load_stream(**reference)
+    tasks = (all_at_once(stream) if record["method"] == JOINT else stream).tasks
+    fits = number <= len(tasks) and tasks[number - 1].name == name.rpartition("/")[2]
+    return tasks[number - 1].data if fits else None
 
 
 def require_classifier(release: "Release", fix: str = "") -> None:

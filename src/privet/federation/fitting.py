@@ -29,7 +29,7 @@ from privet.federation.charging import StepAccount
 from privet.federation.plot import rounds_plot
 from privet.federation.population import population_of
 from privet.federation.running import Federation
-from privet.federation.settings import FederationSettings
+from privet.federation.settings import DETAILS, FederationSettings, require_no_details
 from privet.federation.spent import both_ways, spent_by_clients
 from privet.federation.user_privacy import UserPrivacy
 from privet.files import write_atomically, write_json
@@ -163,11 +163,13 @@ def _dealt_otherwise(error: OtherUnit) -> OtherUnit:
 
 
 def settings_of(options: Mapping[str, Any]) -> FederationSettings:
-    """Checked; a name that is not there is bad input."""
+    """Checked; a name that is not there is bad input, and so is a delta of no epsilon."""
     known = [field.name for field in fields(FederationSettings)]
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise InputError("no such setting", got=unknown[0], expected=", ".join(known))
+    if options.get("epsilon") is None:  # said aloud, it counts also where it is the default
+        require_no_details([name for name in DETAILS if options.get(name) is not None])
     return FederationSettings(**options)
 
 

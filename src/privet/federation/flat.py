@@ -28,10 +28,15 @@ def flat(model: nn.Module) -> Tensor:
 
 
 def load_flat(model: nn.Module, vector: Tensor) -> None:
-    """Set what travels to the numbers of a vector."""
+    """Set what travels to the numbers of a vector; a variance below 0 becomes 0.
+
+    Noise for privacy, or a server's long step, can take it there, and scores would be NaN.
+    """
     with torch.no_grad():
-        for tensor, part in _parts(travelling(model), vector):
-            tensor.copy_(part)
+        own = travelling(model)
+        for name, (tensor, part) in zip(own, _parts(own, vector), strict=True):
+            variance = name.rpartition(".")[2] == "running_var"
+            tensor.copy_(part.clamp_min(0.0) if variance else part)
 
 
 def named(model: nn.Module, vector: Tensor) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """What a user may choose about a federation; none of it is read off the records."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from inspect import signature
 from typing import Any, ClassVar, Final, Self, final, get_args, get_type_hints
@@ -35,6 +35,7 @@ _OF_PRIVACY: Final = (
     "noise_seed",
 )
 
+DETAILS: Final = _OF_PRIVACY[1:]  # without a target they mean nothing
 _ONLY_PRIVATE: Final = ("delta", "clip", "bands", "apart")  # with defaults; without privacy unused
 
 
@@ -297,11 +298,8 @@ class FederationSettings:
     def _check_privacy(self) -> None:
         if self.epsilon is None:
             asked = [n for n in ("times", "divisor", "noise_seed") if getattr(self, n) is not None]
-            changed = any(getattr(self, n) != getattr(type(self), n) for n in _ONLY_PRIVATE)
-            if asked or changed:
-                raise InputError(
-                    "details of privacy without a target", fix="give --epsilon, or leave them out"
-                )
+            asked += [n for n in _ONLY_PRIVATE if getattr(self, n) != getattr(type(self), n)]
+            require_no_details(asked)
             return
         check_target(self.epsilon, self.delta)
         if self.divisor is not None and not 0 < self.divisor < math.inf:
@@ -317,3 +315,13 @@ class FederationSettings:
                 got=f"rate {self.rate:g}",
                 fix="leave out --times, --apart and --bands, or --rate",
             )
+
+
+def require_no_details(asked: Sequence[str]) -> None:
+    """Refuse settings of privacy where there is no target."""
+    if asked:
+        raise InputError(
+            "details of privacy without a target",
+            got=", ".join(map(in_words, asked)),
+            fix="give --epsilon, or leave them out",
+        )

@@ -1,7 +1,7 @@
 """What a finished simulation tells those who may see its records, and what the rules are."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from privet.errors import InputError
 from privet.federation.fitting import PICTURE, ROUNDS
@@ -12,6 +12,9 @@ from privet.federation.rules import RULES
 from privet.files import read_json
 from privet.release import require_finished
 from privet.training.run_folder import RunFolder
+
+COURSE: Final = ("rounds",)
+FIGURES: Final = ("jobs", "wasted_share", "clients_that_took_part", "most_steps_of_a_client")
 
 
 def told(folder: str | Path) -> dict[str, Any]:
@@ -26,7 +29,7 @@ def told(folder: str | Path) -> dict[str, Any]:
             got=folder,
             expected="the --out folder of `privet federate simulate`, with its internal/",
         )
-    course, figures = read_json(place), read_json(run.figures)
+    course, figures = read_json(place, fields=COURSE), read_json(run.figures, fields=FIGURES)
     return {**course, **figures, "picture": str(run.internal / PICTURE)}
 
 

@@ -68,21 +68,36 @@ def _rows(
 ) -> tuple[Mapping[int, list[tuple[float, float]]], Mapping[int, Pace]]:
     if not path.is_file():
         raise InputError("no such file of traces", got=path, expected="a CSV file")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark first
+            return _parsed(path, csv.DictReader(file), clients)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            f"{path} is no file of traces",
+            got=error,
+            expected=f"a CSV file with the columns {','.join(STRETCH)}",
+            fix="privet federate traces makes one to look at",
+        ) from None
+
+
+def _parsed(
+    path: Path, reader: "csv.DictReader[str]", clients: int
+) -> tuple[Mapping[int, list[tuple[float, float]]], Mapping[int, Pace]]:
     stretches: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
     paces: dict[int, Pace] = {}
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        _require_header(path, tuple(reader.fieldnames or ()))
-        for number, row in enumerate(reader, start=2):
-            client, stretch = _stretch(path, number, row, clients)
-            stretches[client].append(stretch)
-            pace = _pace(path, number, row)
-            if paces.setdefault(client, pace) != pace:
-                raise InputError(
-                    f"{path}, line {number}: another speed for client {client}",
-                    got=",".join(f"{value:g}" for value in pace),
-                    expected=",".join(f"{value:g}" for value in paces[client]),
-                )
+    _require_header(path, tuple(reader.fieldnames or ()))
+    for number, row in enumerate(reader, start=2):
+        client, stretch = _stretch(path, number, row, clients)
+        stretches[client].append(stretch)
+        pace = _pace(path, number, row)
+        if paces.setdefault(client, pace) != pace:
+            raise InputError(
+                f"{path}, line {number}: another speed for client {client}",
+                got=",".join(f"{value:g}" for value in pace),
+                expected=",".join(f"{value:g}" for value in paces[client]),
+            )
+    if not stretches:
+        raise InputError(f"no phone of {path} can ever train", got="a header and no row")
     return stretches, paces
 
 

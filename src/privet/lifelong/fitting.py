@@ -21,7 +21,7 @@ from privet.engine.arguments import shown
 from privet.errors import InputError, PrivetError
 from privet.ledger import Ledger
 from privet.lifelong import objective, plain, planning, private
-from privet.lifelong.life import Life, record_in
+from privet.lifelong.life import Life, record_in, require_free
 from privet.lifelong.lifetime import Lifetime
 from privet.lifelong.metrics import Scores
 from privet.lifelong.published import running as published
@@ -181,6 +181,9 @@ def fit(
     planning.require_declared(stream)
     stream = all_at_once(stream) if method == JOINT else stream
     settings = way.settings_for(stream, _asked(method, way, epsilon, delta, options))
+    require_free(Path(out))  # before the noise is calibrated, which takes its time
+    if way.learn is private.learn:
+        private.require_buildable(stream, settings)
     record = {
         "method": method,
         "analysis": analysis,
@@ -223,7 +226,14 @@ def extend(
     planning.require_declared(stream)
     stream = all_at_once(stream) if record["method"] == JOINT else stream
     settings = way.settings(**record["settings"])
-    return _learn_all(Life.reopen(out, stream, ledger), way, settings, watch)
+    life = Life.reopen(out, stream, ledger)
+    if len(stream) < life.learned:
+        raise InputError(
+            "fewer tasks than were learned",
+            got=len(stream),
+            expected=f"{life.learned} or more: no version is taken back",
+        )
+    return _learn_all(life, way, settings, watch)
 
 
 def _learn_all(life: Life, way: Way, settings: Any, watch: Callable[[Any], None] | None) -> Scores:
@@ -250,9 +260,10 @@ def _asked(
     unknown = sorted(set(options) - way.options)
     if unknown:
         raise InputError(
-            f"'{method}' has no such setting",
+            f"'{method}' has no such setting here",
             got=", ".join(unknown),
-            expected=f"some of {', '.join(sorted(way.options))}",
+            expected=_who_has(method, unknown[0]),
+            fix="ask for that, or leave it out",
         )
     target = {"epsilon": epsilon, "delta": delta}
     given = {name: value for name, value in target.items() if value is not None}
@@ -269,6 +280,15 @@ def _asked(
             fix="give one, as in --epsilon 2; without privacy: --analysis none, or agem",
         )
     return {**options, **given}
+
+
+def _who_has(method: str, setting: str) -> str:
+    """Under what a setting may be given: by the same method, or else by others."""
+    ways = {f"{name} --analysis {analysis}": way for (name, analysis), way in WAYS.items()}
+    ways[f"l2dp --analysis {SOUND} --memory {OBJECTIVE}"] = OBJECTIVES
+    having = [said for said, way in ways.items() if setting in way.options]
+    ours = [said for said in having if said.startswith(f"{method} ")]
+    return f"it with {', '.join(ours or having)}" if having else "another name"
 
 
 def all_at_once(stream: Stream) -> Stream:

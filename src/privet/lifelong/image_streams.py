@@ -84,7 +84,8 @@ def _places(whole: Dataset, asked: Asked) -> list[slice]:
     if not asked.shared:
         asked.require_at_most(most)
         most //= asked.n_tasks
-    records = whole_number("number of records for a task", asked.records or most, most=most)
+    each = f"number of records for each of {asked.n_tasks} tasks"
+    records = whole_number(each, asked.records or most, most=most)
     starts = [0 if asked.shared else task * records for task in range(asked.n_tasks)]
     return [slice(start, start + records) for start in starts]
 

@@ -32,6 +32,10 @@ from privet.training.run_folder import WARNING, RunFolder
 
 VERSIONS: Final = "versions"
 SCORES: Final = "scores.json"
+FIELDS: Final = (
+    *("method", "analysis", "memory", "settings", "lifetime"),
+    *("stream", "planned", "ledger", "coins", "names"),
+)
 
 
 @final
@@ -59,7 +63,7 @@ class Life:
     ) -> "Life":
         """In a new or empty folder."""
         folder = Path(folder)
-        _require_free(folder)
+        require_free(folder)
         ledger = ledger if ledger is not None else Ledger(default_ledger_path())
         key = secrets.token_bytes(KEY_BYTES)
         if noise_seed is not None:
@@ -121,7 +125,7 @@ class Life:
 
     def version(self, number: int) -> Path:
         """The folder of the release after task `number`, from 1."""
-        return self.folder / VERSIONS / f"{number:02d}"
+        return _version(self.folder, number)
 
     def internal(self, name: str) -> Path:
         """A private file."""
@@ -130,10 +134,7 @@ class Life:
     @property
     def learned(self) -> int:
         """Tasks whose version is there."""
-        number = 0
-        while (self.version(number + 1) / MANIFEST).exists():
-            number += 1
-        return number
+        return versions_in(self.folder)
 
     @cached_property
     def coins(self) -> SecretStream:
@@ -249,6 +250,18 @@ class Life:
         return scores
 
 
+def versions_in(folder: str | Path) -> int:
+    """How many tasks have their version in the folder of a stream."""
+    number = 0
+    while (_version(Path(folder), number + 1) / MANIFEST).exists():
+        number += 1
+    return number
+
+
+def _version(folder: Path, number: int) -> Path:
+    return folder / VERSIONS / f"{number:02d}"
+
+
 def record_in(folder: str | Path) -> dict[str, Any]:
     """What was asked for in a folder that was begun."""
     path = Path(folder) / INTERNAL / "life.json"
@@ -259,7 +272,7 @@ def record_in(folder: str | Path) -> dict[str, Any]:
             got=folder,
             fix="begin one: privet lifelong fit ..." if whole is None else f"it is in {whole}",
         )
-    return read_json(path)
+    return read_json(path, fields=FIELDS)
 
 
 def stream_around(folder: str | Path) -> Path | None:
@@ -269,7 +282,8 @@ def stream_around(folder: str | Path) -> Path | None:
     return next((path for path in possible if (path / INTERNAL / "life.json").exists()), None)
 
 
-def _require_free(folder: Path) -> None:
+def require_free(folder: Path) -> None:
+    """Refuse a folder in which there is something."""
     if (folder / INTERNAL / "life.json").exists():
         raise InputError(
             "a stream is there already",

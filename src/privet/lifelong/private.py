@@ -40,6 +40,7 @@ from privet.lifelong.memory import memory_of
 from privet.lifelong.planning import next_own, plan_of, reading_plan
 from privet.lifelong.recalling import Noted, Prepaid, Recalling, branched
 from privet.lifelong.settings import COMBINE, REPLAY, StreamSettings
+from privet.lifelong.stream import Stream
 from privet.privacy.accounting import DpEvent
 from privet.privacy.randomness import Randomness
 from privet.release import Release
@@ -56,6 +57,12 @@ from privet.training.run_folder import RunFolder
 
 Watcher = Callable[[Any], None]
 RECALL: Final = "recall"
+
+
+def require_buildable(stream: Stream, settings: StreamSettings) -> None:
+    """Refuse a network or a device that there is not, before anything is planned."""
+    data = stream.tasks[0].data
+    model_and_optimizer(data, settings.filled_for(data), require_device(settings.device))
 
 
 def learn(life: Life, settings: StreamSettings, number: int, watch: Watcher | None) -> Release:

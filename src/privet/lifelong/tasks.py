@@ -139,7 +139,10 @@ def _kind(entry: _Named, shared: bool | None) -> bool:
         return entry.kinds[0]
     if shared not in entry.kinds:
         raise InputError(
-            f"no unit of '{entry.name}' is in two tasks", got="shared=True", expected="shared=False"
+            f"no unit of '{entry.name}' is in two tasks",
+            got="shared=True",
+            expected="shared=False",
+            fix="leave --shared out",
         )
     return shared
 

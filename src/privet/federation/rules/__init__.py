@@ -27,13 +27,16 @@ RULES: Final[Mapping[str, Callable[..., Rule]]] = {
     "krum": krum,
 }
 
+# What other rules are made of fedavg by: nobody asks fedavg itself for it.
+_MADE_OF: Final[Mapping[str, tuple[str, ...]]] = {"fedavg": ("name", "proximal")}
+
 
 def rule_named(name: str, **settings: Any) -> Rule:
     """The rule of that name with these settings; those that are None keep their defaults."""
     if name not in RULES:
         raise InputError("unknown rule", got=f"'{name}'", expected=" | ".join(RULES))
     given = {key: value for key, value in settings.items() if value is not None}
-    known = list(signature(RULES[name]).parameters)
+    known = [key for key in signature(RULES[name]).parameters if key not in _MADE_OF.get(name, ())]
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise InputError(
