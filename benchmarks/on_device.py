@@ -77,6 +77,21 @@ class AsItIs(nn.Module):
 def measured(name: str, batch: int) -> dict:
     """One network at one batch."""
     network = create(name, SHAPES[name], CLASSES, init_seed=0)
+    phone, manifest = made_for(network, name, batch)
+    row = {
+        "network": name,
+        "batch": batch,
+        "weights": manifest["weights"],
+        "bytes": {file: said["bytes"] for file, said in manifest["files"].items()},
+        "working_bytes": manifest["working_bytes"],
+        **compared(network, phone, batch),
+    }
+    print({k: v for k, v in row.items() if k not in ("bytes", "runs")}, flush=True)
+    return row
+
+
+def made_for(network: nn.Module, name: str, batch: int) -> tuple:
+    """A network at work as on a phone, and the manifest of its files."""
     handed = Handed(
         model=name,
         network=network,
@@ -95,16 +110,7 @@ def measured(name: str, batch: int) -> dict:
         rates=tuple(drop["rate"] for drop in manifest["dropouts"]),
         kept=tuple(tuple(drop["shape"]) for drop in manifest["dropouts"]),
     )
-    row = {
-        "network": name,
-        "batch": batch,
-        "weights": manifest["weights"],
-        "bytes": {file: said["bytes"] for file, said in manifest["files"].items()},
-        "working_bytes": manifest["working_bytes"],
-        **compared(network, phone, batch),
-    }
-    print({k: v for k, v in row.items() if k not in ("bytes", "runs")}, flush=True)
-    return row
+    return phone, manifest
 
 
 def compared(network: nn.Module, phone: OnPhone, batch: int) -> dict:
