@@ -14,6 +14,7 @@ from privet.errors import InputError
 from privet.federation.flower.enrolling import enrol
 from privet.federation.flower.nodes import Roster
 from privet.federation.flower.server_app import serve
+from privet.federation.flower.starting import set_up
 from privet.federation.server.state.sqlite import SqliteState
 
 
@@ -120,6 +121,19 @@ def test_what_privacy_was_calibrated_for_cannot_change_once_it_began(world):
     with pytest.raises(InputError, match="cannot change"):
         world.folder(FLSYS, PRIVACY)
     assert "4.0" in folder.plan.read_text()
+
+
+def test_a_folder_within_an_app_would_send_the_noises_keys_to_every_node(world):
+    folder = world.folder(FLSYS, PRIVACY)
+    inside = world.path / "my-app" / "models" / "har"
+    inside.parent.mkdir(parents=True)
+    (world.path / "my-app" / "pyproject.toml").write_text("[tool.flwr.app]\npublisher = 'us'\n")
+    with pytest.raises(InputError, match="within a Flower app"):
+        set_up(inside, plan=folder.plan, nodes=folder.nodes, ledger=world.path / "ledger.db")
+    assert not inside.exists()
+    folder.path.rename(inside)
+    with pytest.raises(InputError, match="within a Flower app"):
+        serve(None, {"privet-folder": str(inside)})
 
 
 @pytest.mark.parametrize(

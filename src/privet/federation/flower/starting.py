@@ -46,6 +46,7 @@ def set_up(
 ) -> tuple[Folder, ModelPlan]:
     """A new folder, or the one that is there with another plan or other nodes."""
     folder = Folder(path.resolve())
+    folder.require_outside_apps()
     new = not (folder.path / ABOUT).exists()
     if new and plan is None:
         raise InputError("a new model without a plan", got=path, fix="--plan PLAN.toml")
