@@ -1,5 +1,6 @@
 """What is set up, what is refused before anybody is asked, and who a node is."""
 
+import contextlib
 import json
 import tomllib
 from types import SimpleNamespace
@@ -67,13 +68,46 @@ def test_keys_that_cannot_be_told_apart_are_refused(tmp_path, make, says):
         Roster.read(tmp_path)
 
 
-def test_a_node_cannot_begin_anew_under_another_name(world, tmp_path):
-    state = SqliteState(tmp_path / "state.sqlite")
-    enrol(state, "har", Roster.read(world.keys))
+def _renames(world):
     (world.keys / "cyd.pub").rename(world.keys / "dan.pub")
+
+
+def _exchanges_a_key_then_renames(world):
+    world.put_key("cyd", 13)
+    enrolled(world)
+    (world.keys / "cyd.pub").rename(world.keys / "dan.pub")
+
+
+def _exchanges_a_key_then_names_the_old_one(world):
+    world.put_key("cyd", 13)
+    enrolled(world)
+    world.put_key("dan", 3)
+
+
+def _swaps(world):
+    world.put_key("ada", 2)
+    world.put_key("bea", 1)
+
+
+def enrolled(world):
+    with contextlib.closing(SqliteState(world.path / "state.sqlite")) as state:
+        enrol(state, "har", Roster.read(world.keys), world.path)
+
+
+@pytest.mark.parametrize(
+    "anew",
+    [
+        _renames,
+        _exchanges_a_key_then_renames,
+        _exchanges_a_key_then_names_the_old_one,
+        _swaps,
+    ],
+)
+def test_a_node_cannot_begin_anew_under_another_name(world, anew):
+    enrolled(world)
     with pytest.raises(InputError, match="under another name"):
-        enrol(state, "har", Roster.read(world.keys))
-    state.close()
+        anew(world)
+        enrolled(world)
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,18 @@ def test_a_finished_model_is_handed_over_once(world):
     assert table.pushed == []
 
 
+def test_more_rounds_after_the_last_one_give_a_release_of_their_own(world):
+    folder = world.folder(FLSYS)
+    world.run(folder)
+    world.folder(FLSYS.replace("rounds = 4", "rounds = 6"))
+    _, release = world.run(folder)
+    versions = [
+        json.loads((place / "trust.json").read_text())["federation"]["served"]["version"]
+        for place in (release, folder.path / "release-4")
+    ]
+    assert versions == [6, 4]
+
+
 def test_a_reply_that_comes_twice_counts_once(world):
     folder = world.folder(FEDBUFF)
 
