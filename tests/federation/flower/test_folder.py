@@ -105,8 +105,8 @@ def enrolled(world):
 )
 def test_a_node_cannot_begin_anew_under_another_name(world, anew):
     enrolled(world)
+    anew(world)
     with pytest.raises(InputError, match="under another name"):
-        anew(world)
         enrolled(world)
 
 
@@ -146,6 +146,14 @@ def test_a_private_model_needs_the_keys_of_its_nodes(world):
         key.unlink()
     with pytest.raises(InputError, match="nodes that anybody may start"):
         serve(None, {"privet-folder": str(made.path)})
+
+
+def test_a_mistyped_folder_of_keys_does_not_open_the_model_to_all(world):
+    made = world.folder(FLSYS)
+    world.keys.rename(world.path / "elsewhere")
+    with pytest.raises(InputError, match="no keys of nodes"):
+        world.folder(FLSYS)
+    assert Roster.read(made.nodes).closed
 
 
 def test_what_privacy_was_calibrated_for_cannot_change_once_it_began(world):
