@@ -1,5 +1,6 @@
 """What is set up, what is refused before anybody is asked, and who a node is."""
 
+import contextlib
 import json
 import tomllib
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from privet.errors import InputError
 from privet.federation.flower.enrolling import enrol
 from privet.federation.flower.nodes import Roster
 from privet.federation.flower.server_app import serve
+from privet.federation.flower.starting import set_up
 from privet.federation.server.state.sqlite import SqliteState
 
 
@@ -66,13 +68,46 @@ def test_keys_that_cannot_be_told_apart_are_refused(tmp_path, make, says):
         Roster.read(tmp_path)
 
 
-def test_a_node_cannot_begin_anew_under_another_name(world, tmp_path):
-    state = SqliteState(tmp_path / "state.sqlite")
-    enrol(state, "har", Roster.read(world.keys))
+def _renames(world):
     (world.keys / "cyd.pub").rename(world.keys / "dan.pub")
+
+
+def _exchanges_a_key_then_renames(world):
+    world.put_key("cyd", 13)
+    enrolled(world)
+    (world.keys / "cyd.pub").rename(world.keys / "dan.pub")
+
+
+def _exchanges_a_key_then_names_the_old_one(world):
+    world.put_key("cyd", 13)
+    enrolled(world)
+    world.put_key("dan", 3)
+
+
+def _swaps(world):
+    world.put_key("ada", 2)
+    world.put_key("bea", 1)
+
+
+def enrolled(world):
+    with contextlib.closing(SqliteState(world.path / "state.sqlite")) as state:
+        enrol(state, "har", Roster.read(world.keys), world.path)
+
+
+@pytest.mark.parametrize(
+    "anew",
+    [
+        _renames,
+        _exchanges_a_key_then_renames,
+        _exchanges_a_key_then_names_the_old_one,
+        _swaps,
+    ],
+)
+def test_a_node_cannot_begin_anew_under_another_name(world, anew):
+    enrolled(world)
+    anew(world)
     with pytest.raises(InputError, match="under another name"):
-        enrol(state, "har", Roster.read(world.keys))
-    state.close()
+        enrolled(world)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +148,14 @@ def test_a_private_model_needs_the_keys_of_its_nodes(world):
         serve(None, {"privet-folder": str(made.path)})
 
 
+def test_a_mistyped_folder_of_keys_does_not_open_the_model_to_all(world):
+    made = world.folder(FLSYS)
+    world.keys.rename(world.path / "elsewhere")
+    with pytest.raises(InputError, match="no keys of nodes"):
+        world.folder(FLSYS)
+    assert Roster.read(made.nodes).closed
+
+
 def test_what_privacy_was_calibrated_for_cannot_change_once_it_began(world):
     folder = world.folder(FLSYS, PRIVACY)
     world.folder(FLSYS, PRIVACY.replace("8.0", "4.0"))
@@ -120,6 +163,19 @@ def test_what_privacy_was_calibrated_for_cannot_change_once_it_began(world):
     with pytest.raises(InputError, match="cannot change"):
         world.folder(FLSYS, PRIVACY)
     assert "4.0" in folder.plan.read_text()
+
+
+def test_a_folder_within_an_app_would_send_the_noises_keys_to_every_node(world):
+    folder = world.folder(FLSYS, PRIVACY)
+    inside = world.path / "my-app" / "models" / "har"
+    inside.parent.mkdir(parents=True)
+    (world.path / "my-app" / "pyproject.toml").write_text("[tool.flwr.app]\npublisher = 'us'\n")
+    with pytest.raises(InputError, match="within a Flower app"):
+        set_up(inside, plan=folder.plan, nodes=folder.nodes, ledger=world.path / "ledger.db")
+    assert not inside.exists()
+    folder.path.rename(inside)
+    with pytest.raises(InputError, match="within a Flower app"):
+        serve(None, {"privet-folder": str(inside)})
 
 
 @pytest.mark.parametrize(

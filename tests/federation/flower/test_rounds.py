@@ -2,6 +2,7 @@
 
 import json
 
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -132,6 +133,18 @@ def test_a_finished_model_is_handed_over_once(world):
     assert table.pushed == []
 
 
+def test_more_rounds_after_the_last_one_give_a_release_of_their_own(world):
+    folder = world.folder(FLSYS)
+    world.run(folder)
+    world.folder(FLSYS.replace("rounds = 4", "rounds = 6"))
+    _, release = world.run(folder)
+    versions = [
+        json.loads((place / "trust.json").read_text())["federation"]["served"]["version"]
+        for place in (release, folder.path / "release-4")
+    ]
+    assert versions == [6, 4]
+
+
 def test_a_reply_that_comes_twice_counts_once(world):
     folder = world.folder(FEDBUFF)
 
@@ -213,6 +226,39 @@ def test_an_answer_without_anything_does_not_end_the_run(world):
     assert {event.fields["device"] for event in world.events(folder)} == {"cyd"}
     counts = world.counts(folder)
     assert counts[("refused", "NODE_ERROR")] >= 1 <= counts[("refused", "MALFORMED")]
+
+
+def test_bytes_that_flower_cannot_read_cost_their_sender_alone(world, monkeypatch):
+    """Flower reads them, raises, and has let go of all that it pulled with them."""
+    world.nodes[0].answers = lambda message: replied(message, {"broken": np.zeros(1)})
+    gone, pull = set(), Table.pull_messages
+
+    def pulls(table, ids):
+        found = [r for r in pull(table, ids) if r.metadata.reply_to_message_id not in gone]
+        gone.update(reply.metadata.reply_to_message_id for reply in found)
+        if any("broken" in reply.content.array_records["arrays"] for reply in found):
+            raise ValueError("not an object of Flower's")
+        return found
+
+    monkeypatch.setattr(Table, "pull_messages", pulls)
+    folder = world.folder(FEDBUFF, PRIVACY)
+    table, _ = world.run(folder)
+    assert [event.fields["device"] for event in world.events(folder)].count("bea") == 3
+    assert {event.fields["device"] for event in world.events(folder)} == {"bea", "cyd"}
+    assert world.counts(folder)[("refused", "NODE_ERROR")] >= 1
+    assert world.now < 1000.0 + 40.0  # others waited for no time to run out
+    assert len([m for m in table.pushed if m.metadata.dst_node_id == 1]) < len(table.pushed) / 2
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("gone"), OSError("gone")])
+def test_a_superlink_that_is_gone_ends_the_run(world, monkeypatch, error):
+    def gone(table, ids):
+        raise error
+
+    folder = world.folder(FLSYS)
+    monkeypatch.setattr(Table, "pull_messages", gone)
+    with pytest.raises(type(error), match="gone"):
+        world.run(folder)
 
 
 def test_answers_are_pulled_a_few_at_a_time(world, monkeypatch):

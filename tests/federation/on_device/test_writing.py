@@ -121,8 +121,11 @@ def test_a_corrupt_file_is_refused(folder_of, tmp_path, name):
         OnPhone.load(place)
 
 
-def test_a_folder_of_something_else_is_refused(folder_of, tmp_path):
-    (tmp_path / MANIFEST).write_text('{"format": "privet-manifest/1", "files": {}}')
+@pytest.mark.parametrize(
+    "content", ['{"format": "privet-manifest/1", "files": {}}', '{"format": "privet-phone/1"}']
+)
+def test_a_folder_of_something_else_is_refused(tmp_path, content):
+    (tmp_path / MANIFEST).write_text(content)
     with pytest.raises(InputError, match=r"not a phone's folder.*privet federate to-phone"):
         read_manifest(tmp_path)
 

@@ -93,7 +93,25 @@ class Folder:
                 expected="its absolute path on the host of the ServerApp",
                 fix="privet federate flower FOLDER --plan PLAN.toml",
             )
-        return cls(path)
+        found = cls(path)
+        found.require_outside_apps()
+        return found
+
+    def require_outside_apps(self) -> None:
+        """Refuse a place from which Flower would send the keys of the noise to every node.
+
+        It packs all JSON, TOML and Python below an app's pyproject.toml.
+        """
+        for above in self.path.resolve().parents:
+            project = above / "pyproject.toml"
+            if project.is_file() and "tool.flwr" in project.read_text(errors="replace"):
+                raise InputError(
+                    "a model's folder within a Flower app",
+                    got=f"{self.path}, below {project}",
+                    expected="a place outside: Flower sends what is in an app to every node, and"
+                    " the keys of the noise would be with it",
+                    fix="name or move it elsewhere; if the app was ever run, take a new model",
+                )
 
     def standing(self, model: str) -> tuple[int, int]:
         """Rounds that are over, and the newest version."""

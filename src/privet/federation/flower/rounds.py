@@ -103,6 +103,7 @@ class Rounds:
         self._rest: dict[str, float] = {}  # nodes that failed, and until when they are let alone
         self._bases: dict[int, Tensor] = {}
         self._unknown: set[int] = set()
+        self._wary = False  # since an answer could not be read
         at = self._now()
         model.bring_to(at)
         model.begin_round(at)
@@ -135,11 +136,29 @@ class Rounds:
 
     def _pull(self) -> None:
         """What is there, a few at a time, so that memory does not grow with the nodes."""
-        most = max(1, MOST_BYTES // (4 * self._model.size))
+        most = 1 if self._wary else max(1, MOST_BYTES // (4 * self._model.size))
         waiting = list(self.out)
         for first in range(0, len(waiting), most):
-            for reply in self._grid.pull_messages(waiting[first : first + most]):
+            for reply in self._pulled(waiting[first : first + most]):
                 self._take(reply)
+
+    def _pulled(self, messages: list[str]) -> "list[Message]":
+        """Answers to these; bytes that Flower cannot read as one end no run.
+
+        It has let go of them then, and of those that it had read before: all are asked again. From
+        then on answers are pulled one by one, so that it is known whose is broken.
+        """
+        try:
+            return list(self._grid.pull_messages(messages))
+        except Exception as error:  # of many kinds, by what a node may send
+            if _is_of_the_connection(error):
+                raise
+            self._wary = True
+            for message in messages:
+                sent = self.out.pop(message, None)
+                if sent is not None and len(messages) == 1:
+                    self._refuse(sent, NODE_ERROR, self._now())
+            return []
 
     def _take(self, reply: "Message") -> None:
         """One answer; the second to a message, or one to another run's, is to nothing."""
@@ -156,6 +175,9 @@ class Rounds:
             self.out = {name: one for name, one in self.out.items() if one.node != sent.node}
             self._model.state.add_count(self._model.name, ACCEPTED_COUNT)
             return
+        self._refuse(sent, refusal, now)
+
+    def _refuse(self, sent: Sent, refusal: str, now: float) -> None:
         self._model.state.add_count(self._model.name, REFUSED_COUNT, refusal)
         if refusal in (NODE_ERROR, Reason.MALFORMED.name):
             self._rest[sent.node] = now + self._model.plan.phones.retry_seconds
@@ -266,7 +288,7 @@ class Rounds:
         if not ids:
             raise FaultyEnvironment(
                 "the SuperLink took no message",
-                got=f"{len(messages)} of {coordinator.weights.numel()} weights",
+                got=f"messages of {coordinator.weights.numel()} weights",
                 fix="see its log; a limit on the size of requests?",
             )
         for name, message in zip(due, ids, strict=True):
@@ -332,6 +354,13 @@ class Rounds:
         if node_id not in self._unknown:
             self._unknown.add(node_id)
             LOG.warning("node %d takes no part: nodes/ has no NAME.pub with its key", node_id)
+
+
+def _is_of_the_connection(error: Exception) -> bool:
+    """The SuperLink is gone, or wants no more of this run: no node's fault."""
+    from httpx import HTTPError
+
+    return isinstance(error, HTTPError | OSError)
 
 
 def _is_whole(reply: "Message", sent: Sent) -> bool:

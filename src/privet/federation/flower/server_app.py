@@ -25,7 +25,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from privet.engine.assumptions import NODE
+from privet.engine.assumptions import NODE, SERVED
 from privet.errors import InputError
 from privet.federation.flower.arrays import Layout
 from privet.federation.flower.enrolling import enrol
@@ -38,6 +38,7 @@ from privet.federation.server.home import Home
 from privet.federation.server.opening import Place, network_for, opened
 from privet.federation.server.plan import ModelPlan
 from privet.federation.server.served import ServedModel
+from privet.files import read_json
 from privet.ledger import Ledger
 from privet.release import CUSTOM, MANIFEST
 
@@ -71,7 +72,7 @@ def serve(
     roster = Roster.read(folder.nodes)
     require_for_flower(plan, roster)
     with _place(folder, own, clock) as place:
-        enrol(place.state, plan.name, roster)
+        enrol(place.state, plan.name, roster, folder.home)
         model = opened(plan, place, lambda: None)
         rounds = Rounds(
             grid,
@@ -108,7 +109,14 @@ def _place(folder: Folder, own: Network | None, clock: Callable[[], float]) -> I
 
 
 def _handed_over(folder: Folder, model: ServedModel, place: Place) -> Path:
-    """The release, once: a run after the last one finds it there."""
+    """The release, once: a run after the last one finds it there.
+
+    That of an earlier end, before a revision with more rounds, is kept beside it.
+    """
+    if (folder.release / MANIFEST).exists():
+        before = read_json(folder.release / "trust.json")["federation"][SERVED]["version"]
+        if before != model.coordinator.version:
+            folder.release.rename(folder.path / f"release-{before}")
     if not (folder.release / MANIFEST).exists():
         cards.export(model, folder.release, server=place.server, own=place.network)
     LOG.info("all rounds are over; the release is in %s", folder.release)

@@ -46,12 +46,15 @@ def set_up(
 ) -> tuple[Folder, ModelPlan]:
     """A new folder, or the one that is there with another plan or other nodes."""
     folder = Folder(path.resolve())
+    folder.require_outside_apps()
     new = not (folder.path / ABOUT).exists()
     if new and plan is None:
         raise InputError("a new model without a plan", got=path, fix="--plan PLAN.toml")
     if new and folder.path.exists() and any(folder.path.iterdir()):
         raise InputError("not an empty folder", got=path, fix="name a new one")
     asked = ModelPlan.load(plan or folder.plan, own_network=True)
+    if nodes is not None:
+        _require_keys(nodes)
     roster = Roster.read(nodes or folder.nodes)
     if not new and folder.begun:
         ModelPlan.load(folder.plan, own_network=True).require_successor(asked)
@@ -74,6 +77,14 @@ def lines_for(folder: Folder) -> list[tuple[str, str]]:
         ("[tool.flwr.app.components]", f'serverapp = "{SERVER_APP}"'),
         ("[tool.flwr.app.config]", f"privet-folder = {json.dumps(str(folder.path))}"),
     ]
+
+
+def _require_keys(folder: Path) -> None:
+    """A mistyped folder would take all keys away, and let whoever comes take part."""
+    if not any(folder.glob(f"*{ENDING}")):
+        raise InputError(
+            "no keys of nodes", got=folder, expected=f"a folder with NAME{ENDING} for every node"
+        )
 
 
 def _exchange(there: Path, here: Path) -> None:

@@ -50,7 +50,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     """The manifest of a folder, once every file that it names is as it says."""
     folder = Path(folder)
     manifest = read_json(folder / MANIFEST)
-    if manifest.get("format") != FORMAT:
+    if manifest.get("format") != FORMAT or "files" not in manifest:
         raise InputError(
             "not a phone's folder",
             got=f"format {manifest.get('format')}",
@@ -114,7 +114,7 @@ class OnPhone:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """From a folder; whatever was changed in it is refused."""
+        """From a folder; a changed file is refused. The manifest itself is believed."""
         manifest = read_manifest(folder)
         if TRAINING not in manifest["files"]:
             raise InputError(
