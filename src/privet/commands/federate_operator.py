@@ -125,6 +125,26 @@ def add_app(server: str, name: str, /, *, models: Models = None, ca: Ca = None) 
     print(told["key"])  # alone on stdout, so that a script can take it
 
 
+@apps_app.command(name="renew")
+def renew_app(server: str, name: str, /, *, ca: Ca = None) -> None:
+    """Give an app another key and print it, once; the old one registers no device any more.
+
+    Devices that are registered have keys of their own, and stay; `block` ends one of them.
+
+    Parameters
+    ----------
+    server
+        Folder or URL.
+    name
+        Of the app.
+    ca
+        For a URL: certificates to believe, PEM.
+    """
+    from urllib.parse import quote
+
+    print(_operator(server, ca).post(f"apps/{quote(name, safe='')}/renew")["key"])
+
+
 @apps_app.command(name="list")
 def list_apps(server: str, /, *, ca: Ca = None, json: Json = False) -> None:
     """List the apps of a server and their models; keys are not kept.

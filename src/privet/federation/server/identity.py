@@ -77,6 +77,16 @@ class Identity:
         self._state.add_app(app, models)
         return key
 
+    def renew_app(self, name: str) -> str:
+        """Another key for an app, shown once. The old one registers nobody any more.
+
+        Devices that are registered have keys of their own, and stay.
+        """
+        key = secrets.token_urlsafe(KEY_BYTES)
+        if not self._state.renew_app(name, _digest(key)):
+            raise Refused(NOT_FOUND, "app-unknown", "no such app", got=name)
+        return key
+
     def subscribe(self, app: str, models: list[str]) -> None:
         """An app that is there has these models, too."""
         if app not in {known.name for known in self._state.apps()}:

@@ -82,6 +82,12 @@ class Office:
         self.happenings.tell("app", name=message.name, models=message.models)
         return AppAdded(name=message.name, key=key)
 
+    async def renew_app(self, name: str) -> AppAdded:
+        """Another key for an app, where the old one is in wrong hands."""
+        key = await asyncio.to_thread(self._identity.renew_app, name)
+        self.happenings.tell("app-renewed", name=name)
+        return AppAdded(name=name, key=key)
+
     async def _more_models(self, message: AddApp) -> AppAdded:
         if not message.models:
             raise Refused(CONFLICT, "app-exists", "there is such an app", got=message.name)

@@ -125,6 +125,19 @@ def test_an_app_needs_models_that_there_are_and_a_name_of_its_own(started):
     assert more.json()["key"] is None
 
 
+def test_a_renewed_key_registers_and_the_old_one_does_not(started, phone, make_phone):
+    new = act(started, "apps/diary/renew", {}).json()
+    assert new["name"] == "diary"
+    assert phone.ready("har").json()["status"] == "AFT", "who is registered stays"
+    stranger = make_phone()
+    old = stranger.client.post("/v1/devices", json=stranger.signed(stranger.register_message()))
+    assert (old.status_code, old.json()["error"]) == (401, "app-unknown")
+    stranger.app_key = new["key"]
+    assert stranger.enter().ready("har").json()["status"] == "AFT"
+    assert act(started, "apps/nobody/renew", {}).status_code == 404
+    assert act(started, "apps/diary/renew", {}).json()["key"] != new["key"]
+
+
 def test_a_model_more_reaches_phones_that_are_there(started, phone):
     assert phone.ready("mood").json()["status"] == "DFT"
     act(started, "apps", {"name": "diary", "models": ["mood"]})

@@ -37,6 +37,12 @@ async def add_app(message: AddApp, office: TheOffice) -> AppAdded:
     return await office.add_app(message)
 
 
+@router.post("/apps/{app}/renew")
+async def renew_app(app: TheModel, office: TheOffice) -> AppAdded:
+    """Another key for an app, shown this once; the old one registers nobody any more."""
+    return await office.renew_app(app)
+
+
 @router.get("/plans")
 async def plans(office: TheOffice) -> list[dict[str, Any]]:
     """All models and what is planned for them."""

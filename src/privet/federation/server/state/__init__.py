@@ -124,6 +124,12 @@ class State(ABC):
                 raise InputError("an app has this name", got=f"'{app.name}'", fix="choose another")
             self.subscribe(app.name, models)
 
+    def renew_app(self, app: str, key_digest: str) -> bool:
+        """The app has another key, and the old one is nobody's; whether there is such an app."""
+        query = "UPDATE apps SET key_digest = ? WHERE name = ? RETURNING name"
+        with self.transaction(durable=True):
+            return bool(self._do(query, key_digest, app))
+
     def subscribe(self, app: str, models: Iterable[str]) -> None:
         """The app has these models, too, from now on."""
         for model in models:
