@@ -12,6 +12,7 @@ from privet.commands.federate_flower import flower
 from privet.commands.federate_operator import (
     apps_app,
     block,
+    devices,
     export,
     plan_app,
     rollback,
@@ -40,10 +41,11 @@ federate_app = App(
     name="federate",
     help="Many clients learn one model together; epsilon, if asked for, protects a client with all"
     " its records.\n\nStart here: privet federate simulate flsys --data activities"
-    " --model har-wild-32 --rounds 10 --out runs/together\n\n"
+    " --model har-wild-32 --pool 40 --batch 32 --optimizer adam --client-rate 0.003 --rounds 15"
+    " --out runs/together\n\n"
     "Or really: privet federate server fleet",
 )
-for served in (server, plan_app, apps_app, status, console, export, rollback, stop, block):
+for served in (server, plan_app, apps_app, status, console, export, rollback, stop, devices, block):
     federate_app.command(served)
 federate_app.command(client)
 federate_app.command(flower)

@@ -3,8 +3,9 @@
 import io
 import time
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -282,6 +283,32 @@ def stop(
     out.print(f"{model} is {'trained again' if undo else 'stopped'}", highlight=False)
 
 
+def devices(server: str, /, *, ca: Ca = None, json: Json = False) -> None:
+    """List the devices of a server: kind, models, since when, and which are blocked.
+
+    Parameters
+    ----------
+    server
+        Folder or URL.
+    ca
+        For a URL: certificates to believe, PEM.
+    json
+        Machine-readable.
+    """
+    found = _operator(server, ca).devices()
+    if json:
+        print_json(list(found))
+        return
+    print_listing((device["name"], _device_in_words(device)) for device in found)
+
+
+def _device_in_words(device: dict[str, Any]) -> str:
+    since = datetime.fromtimestamp(device["since"], UTC).strftime("%Y-%m-%d %H:%M UTC")
+    models = ", ".join(device["models"]) or "no model"
+    blocked = "; blocked" if device["blocked"] else ""
+    return f"{device['phone']}, {device['system']}; {models}; since {since}{blocked}"
+
+
 def block(
     server: str,
     device: str,
@@ -297,7 +324,7 @@ def block(
     server
         Folder or URL.
     device
-        Its name, as the server's log and the console have it.
+        Its name; `privet federate devices` lists them.
     undo
         Let it in again.
     ca

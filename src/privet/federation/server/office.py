@@ -131,6 +131,23 @@ class Office:
         self.happenings.tell("stopped" if stopped else "resumed", model=model)
         return {"model": model, "stopped": stopped}
 
+    async def devices(self, after: str, most: int) -> list[dict[str, Any]]:
+        """The next devices behind a name, and the models that each has."""
+        return await asyncio.to_thread(self._devices, after, most)
+
+    def _devices(self, after: str, most: int) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": device.name,
+                "phone": device.phone,
+                "system": device.system,
+                "since": device.since,
+                "blocked": device.blocked,
+                "models": self._state.models_of(device.name),
+            }
+            for device in self._state.devices(after=after, most=most)
+        ]
+
     async def block(self, device: str, *, blocked: bool) -> dict[str, Any]:
         """Let a device in no more, or again."""
         await asyncio.to_thread(lambda: self._identity.block(device, blocked=blocked))

@@ -2,10 +2,11 @@
 
 import os
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -50,6 +51,13 @@ class Operator:
     def get(self, path: str) -> Any:
         """An answer."""
         return self._ask("GET", path, None).json()
+
+    def devices(self) -> Iterator[dict[str, Any]]:
+        """All devices, page by page."""
+        after = ""
+        while page := self.get(f"devices?after={quote(after)}"):
+            yield from page
+            after = page[-1]["name"]
 
     def fetch(self, path: str) -> bytes:
         """A file."""

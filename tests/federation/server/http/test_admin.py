@@ -12,7 +12,7 @@ from privet.federation.server.happenings import KEPT, Happenings
 from privet.federation.server.operating import _no
 
 
-@pytest.mark.parametrize("path", ["status", "apps", "plans", "events"])
+@pytest.mark.parametrize("path", ["status", "apps", "devices", "plans", "events"])
 @pytest.mark.parametrize("key", [None, "x" * 43, "", "é"])
 def test_without_the_operators_key_nothing_is_told(started, phone, path, key):
     headers = {} if key is None else {"Authorization": f"Bearer {key}".encode("latin-1")}
@@ -136,6 +136,25 @@ def test_a_renewed_key_registers_and_the_old_one_does_not(started, phone, make_p
     assert stranger.enter().ready("har").json()["status"] == "AFT"
     assert act(started, "apps/nobody/renew", {}).status_code == 404
     assert act(started, "apps/diary/renew", {}).json()["key"] != new["key"]
+
+
+def test_devices_are_listed_page_by_page(started, make_phone):
+    names = sorted(make_phone().enter().device for _ in range(5))
+    act(started, f"devices/{names[2]}/block", {"blocked": True})
+    page = started.client.get("/v1/admin/devices?most=3", headers=started.admin).json()
+    rest = started.client.get(
+        f"/v1/admin/devices?most=3&after={page[-1]['name']}", headers=started.admin
+    ).json()
+    assert [device["name"] for device in page + rest] == names
+    assert [device["blocked"] for device in page + rest] == [False, False, True, False, False]
+    assert page[0] | {"since": 0} == {
+        "name": names[0],
+        "phone": "Pixel 3",
+        "system": "android-10",
+        "since": 0,
+        "blocked": False,
+        "models": ["har"],
+    }
 
 
 def test_a_model_more_reaches_phones_that_are_there(started, phone):

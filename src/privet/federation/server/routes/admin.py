@@ -1,6 +1,6 @@
 """What the operator asks; every request shows the operator's key."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
@@ -15,6 +15,8 @@ from privet.federation.server.administration import (
 )
 from privet.federation.server.routes.asking import TheModel, TheOffice
 from privet.federation.wire import Count, Name
+
+MOST_DEVICES: Final = 1000  # in an answer
 
 router = APIRouter(prefix="/v1/admin", tags=["operator"])
 
@@ -71,6 +73,16 @@ async def stop(model: TheModel, office: TheOffice) -> dict[str, Any]:
 async def resume(model: TheModel, office: TheOffice) -> dict[str, Any]:
     """Train it again."""
     return await office.stop(model, stopped=False)
+
+
+@router.get("/devices")
+async def devices(
+    office: TheOffice,
+    after: Annotated[str, Query(max_length=64)] = "",
+    most: Annotated[int, Query(ge=1, le=MOST_DEVICES)] = MOST_DEVICES,
+) -> list[dict[str, Any]]:
+    """The devices behind a name, by name, a page of them; not their keys."""
+    return await office.devices(after, most)
 
 
 @router.post("/devices/{device}/block")

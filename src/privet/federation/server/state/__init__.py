@@ -178,6 +178,12 @@ class State(ABC):
         )
         return _device(found[0]) if found else None
 
+    def devices(self, *, after: str, most: int) -> list[Device]:
+        """The next phones behind a name, by name."""
+        columns = "name, public_key, phone, system, since, blocked"
+        query = f"SELECT {columns} FROM devices WHERE name > ? ORDER BY name LIMIT ?"
+        return [_device(row) for row in self._all(query, after, most)]
+
     def devices_of(self, model: str) -> list[str]:
         """Names of all phones that have the model by some app and are not blocked."""
         rows = self._all(
