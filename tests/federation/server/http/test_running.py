@@ -188,6 +188,12 @@ def test_a_server_killed_and_told_to_stop(start, said, tmp_path):
     assert json.loads(said("plan", "show", server.folder, "har"))["rounds"]["seconds"] == 600.0
     assert "stopped" in said("stop", server.folder, "har")
     assert "diary" in said("app", "list", server.folder)
+    new_key = said("app", "renew", server.folder, "diary").strip()
+    with server.client() as client:
+        entered(client, new_key)
+    listed = json.loads(said("devices", server.folder, "--json"))
+    assert [device["models"] for device in listed] == [["har"], ["har"]]
+    assert f"{listed[0]['name']}  Pixel 3, android-10; har; since" in said("devices", server.folder)
     said("export", server.folder, "har", "--out", tmp_path / "release")
     card = json.loads((tmp_path / "release" / "trust.json").read_text())
     assert card["method"] == "flsys"
@@ -306,6 +312,8 @@ def test_an_operators_key_of_strange_letters(monkeypatch, capsys):
         ["plan", "list"],
         ["app", "list"],
         ["app", "add", "SERVER", "x"],
+        ["app", "renew", "SERVER", "x"],
+        ["devices"],
         ["stop", "SERVER", "har"],
         ["rollback", "SERVER", "har", "--to", "1"],
         ["block", "SERVER", "d-1"],
