@@ -156,6 +156,25 @@ def test_a_mistyped_folder_of_keys_does_not_open_the_model_to_all(world):
     assert Roster.read(made.nodes).closed
 
 
+def test_keys_that_are_exchanged_leave_no_moment_without_any(world, monkeypatch):
+    made = world.folder(FLSYS)
+    before = sorted(Roster.read(made.nodes).names.values())
+    for key in list(world.keys.iterdir()):
+        key.rename(key.with_name(f"new-{key.name}"))
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("privet.federation.flower.starting.write_atomically", dies)
+        with pytest.raises(KeyboardInterrupt):
+            set_up(made.path, plan=made.plan, nodes=world.keys, ledger=world.path / "ledger.db")
+    assert sorted(Roster.read(made.nodes).names.values()) == before
+    world.folder(FLSYS)
+    after = sorted(Roster.read(made.nodes).names.values())
+    assert after == [f"new-{name}" for name in before]
+
+
 def test_what_privacy_was_calibrated_for_cannot_change_once_it_began(world):
     folder = world.folder(FLSYS, PRIVACY)
     world.folder(FLSYS, PRIVACY.replace("8.0", "4.0"))

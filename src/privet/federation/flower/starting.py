@@ -5,7 +5,6 @@ time would fetch PyTorch with CUDA, and would run on every host what a package i
 """
 
 import json
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -88,10 +87,13 @@ def _require_keys(folder: Path) -> None:
 
 
 def _exchange(there: Path, here: Path) -> None:
+    """New keys first: a folder without any, were it left so, would let anybody take part."""
+    keys = {key.name: key.read_bytes() for key in sorted(there.glob(f"*{ENDING}"))}
+    for name, key in keys.items():
+        write_atomically(here / name, key)
     for old in here.glob(f"*{ENDING}"):
-        old.unlink()
-    for key in sorted(there.glob(f"*{ENDING}")):
-        shutil.copyfile(key, here / key.name)
+        if old.name not in keys:
+            old.unlink()
 
 
 def _write_app(folder: Folder, plan: ModelPlan) -> None:
