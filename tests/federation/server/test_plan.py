@@ -1,10 +1,13 @@
 """A plan says what is trained, and nothing that it cannot keep."""
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
+import privet
 from privet.errors import InputError
+from privet.federation.clients import users_of
 from privet.federation.server.plan import ModelPlan
 
 WHOLE = """
@@ -226,3 +229,16 @@ def test_a_revision_changes_nothing_that_the_proof_rests_on(private, change, all
     else:
         with pytest.raises(InputError, match="cannot change in this"):
             old.require_successor(new)
+
+
+def test_the_plan_to_try_fits_the_phones_to_try_it_with():
+    """The one that README and documentation name: for users of 'activities', whoever comes."""
+    root = Path(__file__).parents[3]
+    plan = ModelPlan.load(root / "examples" / "har.toml")
+    plan.require_runnable()
+    data = privet.data.load("activities")
+    assert (plan.shape, plan.classes) == (tuple(data.shape), tuple(data.classes))
+    least = min(len(rows) for rows in users_of(data))
+    assert plan.least_records <= least
+    page = (root / "docs" / "verbs" / "federate-server.md").read_text()
+    assert (root / "examples" / "har.toml").read_text().partition("\n")[2] in page
