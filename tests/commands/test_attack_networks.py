@@ -230,7 +230,8 @@ def test_a_network_that_was_changed_is_refused(kept, release, capsys):
 
 def test_a_folder_is_named_in_place_of_a_method(trained, release, tmp_path, capsys):
     """Without --out, too; it is the same attack."""
-    assert attack(release, None, "--json", attacks=str(trained / "ain")) == 0
+    folder, asked = str(trained / "ain"), with_other("--epochs")
+    assert attack(release, None, "--json", attacks=folder, asked=asked) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == json.loads((trained / "attack.json").read_text())
 
@@ -398,7 +399,8 @@ def test_networks_of_one_name_are_refused(kept, release, capsys):
 def test_the_target_is_on_the_card_and_the_card_holds(kept, release, tmp_path, capsys):
     folder = shutil.copytree(release, tmp_path / "release")
     assert attack(folder, kept, "--record", "--steps", "3", attacks="ifgsm,ain") == 0
-    assert attack(folder, None, "--record", attacks="fgsm", asked=with_other("--target")) == 0
+    asked = ["--sizes", "0.2,0.3", "--examples", "120"]
+    assert attack(folder, None, "--record", attacks="fgsm", asked=asked) == 0
     capsys.readouterr()
     rows = card(folder)["attacks"]
     assert [(row["attack"], row["size"], row.get("target")) for row in rows[:6]] == [
