@@ -22,7 +22,7 @@ from privet.privacy.participation import FEDERATION, adjacencies, participation_
 from privet.release import CUSTOM
 from privet.verification.finding import Finding
 from privet.verification.settings import LEFT_UNUSED
-from privet.verification.statements import TOLERANCE, events_of, proved
+from privet.verification.statements import TOLERANCE, ended, events_of, proved
 from privet.verification.unprotected import PAPER
 
 EXACT: Final = 1e-9
@@ -92,7 +92,7 @@ def _restated(trust: Mapping[str, Any]) -> Iterator[str]:
     expected: dict[str, Any] = {
         **asked.participation().to_json(),
         "steps": asked.rounds,
-        "steps_run": _rounds_run(trust, asked),
+        "steps_run": ended(trust, asked.rounds),
         "clip_norm": asked.clip,
         "normaliser": asked.divisor,
         "contribution": 1,
@@ -123,11 +123,6 @@ def _refused(trust: Mapping[str, Any]) -> Iterator[str]:
         require_allowed(rule, rule.gathering(1), privacy, secure_sum=False, rounds=asked.rounds)
     except InputError as error:
         yield str(error)
-
-
-def _rounds_run(trust: Mapping[str, Any], asked: FederationSettings) -> int:
-    """All of a simulation; of a model on a server those that had ended when it was exported."""
-    return int(trust[FEDERATION].get(SERVED, {"rounds_run": asked.rounds})["rounds_run"])
 
 
 def _same(here: Any, there: Any) -> bool:
@@ -176,7 +171,7 @@ def _facts(trust: Mapping[str, Any]) -> Iterator[str]:
         yield f"the method is stated as {trust['method']}, the rule was {asked.rule}"
     if SERVED in facts:
         yield from _of_the_server(facts[SERVED], asked)
-    run = _rounds_run(trust, asked)
+    run = ended(trust, asked.rounds)
     if facts["by_clock"] and facts["sums"] != run:
         yield f"{facts['sums']} sums of {run} rounds that all end by the clock"
     if not 0 <= facts["sums"] <= run <= facts["rounds"]:

@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from privet.engine.assumptions import assumptions_of
+from privet.engine.assumptions import SERVED, assumptions_of
 from privet.errors import InputError
 from privet.guarantee import Basis, Privacy
 from privet.privacy.accounting import DpEvent, total_accountant, total_epsilon
 from privet.privacy.events import from_json
+from privet.privacy.participation import FEDERATION
 from privet.reports.card import statements
 from privet.verification.finding import Finding
 
@@ -22,6 +23,12 @@ def events_of(trust: Mapping[str, Any]) -> list[DpEvent]:
         return [from_json(entry["event"]) for entry in trust["events"]]
     except (KeyError, TypeError) as error:
         raise InputError("malformed events in trust.json", got=repr(error)) from None
+
+
+def ended(trust: Mapping[str, Any], planned: int) -> int:
+    """Steps that a card must state: all; of a model on a server those over when it was exported."""
+    served = trust.get(FEDERATION, {}).get(SERVED, {"rounds_run": planned})
+    return int(served["rounds_run"])
 
 
 def proved(trust: Mapping[str, Any]) -> list[Privacy]:

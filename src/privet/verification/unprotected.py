@@ -16,7 +16,7 @@ from privet.ledger import RunRecord
 from privet.privacy.events import from_json
 from privet.privacy.participation import FEDERATION
 from privet.verification.finding import Finding
-from privet.verification.statements import events_of
+from privet.verification.statements import ended, events_of
 
 NONE: Final = "none"
 PAPER: Final = "paper"
@@ -85,8 +85,8 @@ def _promised(trust: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _steps(trust: Mapping[str, Any]) -> Iterator[str]:
-    mechanism, steps = trust["mechanism"], _planned(trust)
-    for name in ("steps", "steps_run"):
+    mechanism, planned = trust["mechanism"], _planned(trust)
+    for name, steps in (("steps", planned), ("steps_run", ended(trust, planned))):
         if mechanism[name] != steps:
             yield f"{name} {steps} follows from the settings, {mechanism[name]} is stated"
 
@@ -110,7 +110,7 @@ def _restated(trust: Mapping[str, Any]) -> Iterator[str]:
     for name in ("batch", "precision"):
         if mechanism[name] != config[name]:
             yield f"{name} {config[name]} was asked for, {mechanism[name]} is stated"
-    if mechanism["steps_run"] != mechanism["steps"]:
+    if mechanism["steps_run"] != ended(trust, mechanism["steps"]):
         yield f"{mechanism['steps_run']} steps were run of {mechanism['steps']}"
     if trust["provenance"]["init_seed"] not in (config["init_seed"], None):
         yield "the first weights are of another seed than was asked for"

@@ -53,6 +53,16 @@ def _verified(bench, folder):
         ledger.close()
 
 
+def _tell(folder, lie):
+    """Change the card, and the manifest to fit it."""
+    trust = json.loads((folder / "trust.json").read_text())
+    lie(trust)
+    (folder / "trust.json").write_text(json.dumps(trust))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["trust.json"] = sha256(folder / "trust.json")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
 def _problems(verification):
     return [f"{f.check}: {f.detail}" for f in verification.findings if not f.ok]
 
@@ -102,6 +112,18 @@ def test_a_buffer_is_stated_for_zero_out_alone(bench, tmp_path):
     folder = host.export(tmp_path / "r")
     assert _problems(_verified(bench, folder)) == []
     assert [g.adjacency for g in Release.load(folder).guarantees] == [Adjacency.ZERO_OUT]
+
+
+def test_a_model_without_privacy_that_goes_on_verifies_now_and_later(bench, tmp_path):
+    host = bench.open(plan_of(rounds={"rounds": 5}))
+    _rounds(bench, host, 2)
+    folder = host.export(tmp_path / "r")
+    assert _problems(_verified(bench, folder)) == []
+    _rounds(bench, host, 3)
+    assert host.stopped
+    assert _problems(_verified(bench, folder)) == []
+    _tell(folder, lambda trust: trust["mechanism"].update(steps_run=4))
+    assert any("steps_run 2 follows" in said for said in _problems(_verified(bench, folder)))
 
 
 def test_a_model_without_privacy_says_so(bench, tmp_path):
@@ -154,12 +176,7 @@ def test_a_card_that_lies_is_found_out(bench, tmp_path, lie, words):
     host = bench.open(plan_of(**PRIVATE))
     _rounds(bench, host, 4)
     folder = host.export(tmp_path / "r")
-    trust = json.loads((folder / "trust.json").read_text())
-    lie(trust)
-    (folder / "trust.json").write_text(json.dumps(trust))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"]["trust.json"] = sha256(folder / "trust.json")
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    _tell(folder, lie)
     assert words in "; ".join(_problems(_verified(bench, folder)))
 
 
